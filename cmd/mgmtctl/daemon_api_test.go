@@ -68,8 +68,7 @@ current-context: gone
 func buildDaemon(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "mgmtd")
-	if out, err := exec.Command("go", "build", "-ldflags=-w -s", "-o", file,
-		"../mgmtd").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", file, "../mgmtd").CombinedOutput(); err != nil {
 		t.Fatalf("build mgmtd: %v\n%s", err, out)
 	}
 	return file

@@ -14,7 +14,7 @@ import (
 var damagedEnvelopes = []damageRow{
 	{"an old envelope under a new name", func(d *damaged) {
 		k := d.last.Key()
-		k.Time = k.Time.AddDate(0, 0, 1)
+		k.Time, k.ID = k.Time.AddDate(0, 0, 1), "0123456789ab"
 		d.write(k.String(), d.read(d.signed[0].Key().String()))
 	}, []run{
 		{"list", 0, `damaged.*it is the document snapshots/`},

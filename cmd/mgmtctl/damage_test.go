@@ -36,20 +36,20 @@ type run struct {
 // those that can also have the identity and the trusted key.
 var damageCommands = map[string][]string{
 	"list":      {"snapshot", "list"},
-	"show":      {"snapshot", "show", "latest", "IDENTITY"},
-	"structure": {"snapshot", "verify", "latest"},
-	"sample":    {"snapshot", "verify", "latest", "--level", "sample", "IDENTITY"},
-	"full":      {"snapshot", "verify", "latest", "--level", "full", "IDENTITY"},
-	"diff":      {"snapshot", "diff", "FIRST", "latest", "IDENTITY"},
-	"plan":      {"restore", "plan", "--source-is-gone", "IDENTITY", "TARGET"},
+	"show":      {"snapshot", "show", "LAST", "IDENTITY"},
+	"structure": {"snapshot", "verify", "LAST"},
+	"sample":    {"snapshot", "verify", "LAST", "--level", "sample", "IDENTITY"},
+	"full":      {"snapshot", "verify", "LAST", "--level", "full", "IDENTITY"},
+	"diff":      {"snapshot", "diff", "FIRST", "LAST", "IDENTITY"},
+	"plan":      {"restore", "plan", "--snapshot", "LAST", "--source-is-gone", "IDENTITY", "TARGET"},
 	"rebuild":   {"catalog", "rebuild"},
 	"prune":     {"prune", "plan", "--keep-last", "1"},
 	"watch":     {"operation", "watch", "latest"}, // of the command before, with what is info only
 
-	"show as another identity": {"snapshot", "show", "latest", "OTHER"},
-	"full as another identity": {"snapshot", "verify", "latest", "--level", "full", "OTHER"},
-	"show as nobody":           {"snapshot", "show", "latest"},
-	"full as nobody":           {"snapshot", "verify", "latest", "--level", "full"},
+	"show as another identity": {"snapshot", "show", "LAST", "OTHER"},
+	"full as another identity": {"snapshot", "verify", "LAST", "--level", "full", "OTHER"},
+	"show as nobody":           {"snapshot", "show", "LAST"},
+	"full as nobody":           {"snapshot", "verify", "LAST", "--level", "full"},
 }
 
 const (
@@ -82,6 +82,18 @@ func TestDamagedStores(t *testing.T) {
 	}
 }
 
+// newestID returns the id in the name of the envelope whose name is the newest. By "latest", a
+// damaged one is passed over.
+func (d *damaged) newestID() string {
+	d.t.Helper()
+	names, err := filepath.Glob(filepath.Join(d.root, "snapshots", "*", "*.json"))
+	if err != nil || len(names) == 0 {
+		d.t.Fatalf("envelopes %v, %v", names, err)
+	}
+	name := strings.TrimSuffix(filepath.Base(slices.Max(names)), ".json")
+	return name[strings.LastIndex(name, "-")+1:]
+}
+
 func (d *damaged) check(r run) {
 	d.t.Helper()
 	var args []string
@@ -93,6 +105,8 @@ func (d *damaged) check(r run) {
 			args = append(args, "--identity", d.file("other/identity.txt"))
 		case "FIRST":
 			args = append(args, string(d.signed[0].ID))
+		case "LAST":
+			args = append(args, d.newestID())
 		case "TARGET":
 			args = append(args, "--target-kubeconfig", d.file("target.kubeconfig"))
 		default:

@@ -30,8 +30,8 @@ type restoreFlags struct {
 }
 
 // restoreFlagNames are the flags that a plan already contains.
-var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload",
-	"selector", "source-is-gone", "force", "no-release", "drop-owner", "accept-difference",
+var restoreFlagNames = []string{"source", "snapshot", "at", "scope", "at-least-sequence",
+	"target", "namespace", "workload", "selector", "source-is-gone", "force", "no-release", "drop-owner", "accept-difference",
 	"managed-fields", "location", "include-unowned", "renew-kubeconfigs"}
 
 func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
@@ -40,6 +40,9 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	set := cmd.Flags()
 	set.StringVar(&spec.Snapshot, "snapshot", "", "`ID` of the snapshot, the beginning of one, or "+
 		"\"latest\" (default latest)")
+	addScope(cmd, &spec.Scope)
+	set.Int64Var(&spec.AtLeastSequence, "at-least-sequence", 0, "refuse a snapshot with a lower `NUMBER`: "+
+		"give the one that metric mgmtd_snapshot_sequence had last")
 	set.Var(&f.at, "at", "the newest snapshot not after this time, such as 2026-03-01T14:30:00Z")
 	addSource(cmd, &spec.Source)
 	set.StringVar(&spec.Target, "target", "", "`NAME` of the target management cluster; needed "+

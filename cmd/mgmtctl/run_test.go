@@ -326,7 +326,7 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
 		"--namespace a --namespace b --workload c/d --selector tier=gold"+
 		" --source-is-gone --force source-seen-recently,held --force owned-elsewhere=b "+
-		"--no-release --include-unowned --renew-kubeconfigs "+
+		"--no-release --include-unowned --renew-kubeconfigs --scope team-a --at-least-sequence 7 "+
 		"--drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
@@ -339,10 +339,10 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z",` +
-		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["source-seen-recently","held",` +
+		`"atLeastSequence":"7","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["source-seen-recently","held",` +
 		`"owned-elsewhere=b"],"includeUnowned":true,` +
 		`"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,"releaseOf":"",` +
-		`"renewKubeconfigs":true,` +
+		`"renewKubeconfigs":true,"scope":"team-a",` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
 		`"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {

@@ -39,6 +39,8 @@ that is not one.`,
 	}
 	cmd.Flags().StringVar(&req.Source, "source", "", "list only snapshots of this source, by its "+
 		"`NAME` or UID")
+	cmd.Flags().StringVar(&req.Scope, "scope", "", "list only this `SCOPE`: whole, the name of a "+
+		"schedule, or at least 8 digits of an ID in the list")
 	addLocation(cmd, &req.Location)
 	return cmd
 }
@@ -82,7 +84,7 @@ func (p *program) verified(v *mgmtv1.Verification) string {
 func snapshotNotes(s *mgmtv1.Snapshot) string {
 	var notes []string
 	if s.GetPartial() {
-		notes = append(notes, "partial")
+		notes = append(notes, scopeNote(s))
 	}
 	if s.GetPinned() {
 		notes = append(notes, "pinned")
@@ -97,6 +99,19 @@ func snapshotNotes(s *mgmtv1.Snapshot) string {
 		notes = append(notes, s.GetTrustDetail())
 	}
 	return strings.Join(notes, ", ")
+}
+
+// scopeNote names the scope of a partial snapshot as --scope takes it.
+func scopeNote(s *mgmtv1.Snapshot) string {
+	scope := s.GetScope()
+	switch {
+	case scope == "":
+		return "partial"
+	case s.GetSchedule() != "":
+		return "scope " + s.GetSchedule()
+	default:
+		return "scope " + scope[:min(len(scope), 8)]
+	}
 }
 
 // sourceText names the source of a snapshot. A damaged envelope has no name; its key has the UID.

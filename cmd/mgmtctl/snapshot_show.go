@@ -40,6 +40,7 @@ several; 10 store; 12 identity or signature.`,
 		},
 	}
 	addSource(cmd, &req.Source)
+	addScope(cmd, &req.Scope)
 	addLocation(cmd, &req.Location)
 	return cmd
 }
@@ -80,8 +81,10 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
 	l.add("verified", p.verifiedWhen(s.GetVerified()))
 	l.add("not in the cut", strings.Join(s.GetNotInCut(), ", "))
 	if s.GetPartial() {
-		l.add("partial", "only chosen namespaces were captured")
+		l.add("partial", "only a selection was captured")
 	}
+	l.add("scope", s.GetScope())
+	l.add("schedule", s.GetSchedule())
 	if s.GetPinned() {
 		l.add("pinned", yesNo(true))
 	}
@@ -89,6 +92,7 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
 		l.add("retained until", s.GetExpireTime().AsTime().Format(time.RFC3339))
 	}
 	l.add("key", s.GetKey())
+	l.add("sha256", s.GetSha256())
 	l.write(w)
 }
 

@@ -74,6 +74,7 @@ what is missing or damaged; 10 store; 11 catalog locked; 12 signature, trusted k
 		},
 	}
 	addSource(cmd, &req.Source)
+	addScope(cmd, &req.Scope)
 	addLocation(cmd, &req.Location)
 	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level",
 		"how deep to verify: structure, sample or full")

@@ -14,25 +14,53 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
-// state is what must not change: objects with their versions, files with their hashes.
+// state is what must not change: objects with their UIDs and versions, files with their hashes.
 type state map[string]string
 
 // captureState reads the state of the script's namespace on both servers, and of its store.
 func (l *lab) captureState(ts *testscript.TestScript) state {
 	all := state{}
-	for i, side := range []string{"source", "target"} {
-		versions, err := l.servers.Versions(context.Background(), i, ts.Getenv("NS"))
-		ts.Check(err)
-		for key, version := range versions {
-			all[side+": "+key] = "version " + version
+	var mu sync.Mutex
+	set := func(key, value string) {
+		mu.Lock()
+		defer mu.Unlock()
+		all[key] = value
+	}
+	ns := ts.Getenv("NS")
+	var g errgroup.Group
+	g.SetLimit(8)
+	for side, m := range map[string]*kube.Mgmt{"source": l.source, "target": l.target} {
+		for _, k := range l.kinds {
+			o := kube.ListOptions{Namespace: ns, Metadata: true}
+			if !k.Namespaced {
+				o.Name = ns
+			}
+			g.Go(func() error {
+				_, err := m.Reader().List(context.Background(), k, o, func(raw []byte) error {
+					meta := gjson.GetBytes(raw, "metadata")
+					set(fmt.Sprintf("%s: %s/%s", side, k.GroupKind, meta.Get("name")), meta.Get("uid").String()+
+						" version "+meta.Get("resourceVersion").String())
+					return nil
+				})
+				if apierrors.IsNotFound(err) {
+					return nil // a script has taken the kind away
+				}
+				return err
+			})
 		}
 	}
+	ts.Check(g.Wait())
 	root := ts.MkAbs("store")
 	ts.Check(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path == root {
@@ -79,7 +107,7 @@ func (l *lab) refuses(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	before := l.captureState(ts)
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(before)),
-		func(key string) bool { return strings.HasPrefix(key, "source: cluster.x-k8s.io/clusters/") }) {
+		func(key string) bool { return strings.HasPrefix(key, "source: Cluster.") }) {
 		ts.Fatalf("the source holds no Clusters in %s: this proves nothing", ts.Getenv("NS"))
 	}
 	exits(ts, neg, split(args))

@@ -2,15 +2,20 @@ package live
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mgmtd/mgmtd/e2e/fleet"
@@ -30,9 +35,7 @@ func (a *authorityFleet) build(t *testing.T) {
 			a.before, err = observe.StableInventory(ctx, a.source.Kubeconfig())
 			return err
 		},
-		a.plant, a.removeCA,
-		func(ctx context.Context) error { return a.startFronts(ctx, t) },
-		a.snapshotExpired,
+		a.plant, a.removeCA, a.snapshotExpired,
 		func(ctx context.Context) (err error) {
 			a.living, err = observe.StableInventory(ctx, a.target.Kubeconfig(), authorityPrefix+livingName)
 			return err
@@ -144,54 +147,25 @@ func (a *authorityFleet) snapshotExpired(ctx context.Context) error {
 	return fmt.Errorf("the source renews the kubeconfigs before each snapshot")
 }
 
-// startFronts puts a server that verifies client certificates before the API server of each workload
-// cluster whose kubeconfig expires.
-func (a *authorityFleet) startFronts(ctx context.Context, t *testing.T) error {
-	a.fronts = map[string]*front{}
-	for _, name := range []string{expiredName, renewedName} {
-		_, config, ca, err := a.access(ctx, name)
-		if err != nil {
-			return err
-		}
-		for _, cluster := range config.Clusters {
-			if a.fronts[name], err = startFront(t, cluster.Server, ca); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// access returns the kubeconfig of a workload cluster on the source, with its Secret, and the CA.
-func (a *authorityFleet) access(ctx context.Context, name string) (secret *unstructured.Unstructured,
-	config *clientcmdapi.Config, ca *authority, err error) {
-	secret = object("v1", "Secret", authorityPrefix+name, name+"-kubeconfig")
-	of := object("v1", "Secret", authorityPrefix+name, name+"-ca")
-	for _, o := range []*unstructured.Unstructured{secret, of} {
-		if err := a.clients[a.source].Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	if config, err = clientcmd.Load(valueOf(secret, "value")); err != nil {
-		return nil, nil, nil, err
-	}
-	ca, err = parseAuthority(valueOf(of, "tls.crt"), valueOf(of, "tls.key"))
-	return secret, config, ca, err
-}
-
-// expire replaces the client certificate in the kubeconfig of a workload cluster by an expired one,
-// and its server by the front, which refuses it.
+// expire replaces the client certificate in the kubeconfig of a workload cluster by an expired one.
 func (a *authorityFleet) expire(ctx context.Context, name string) (*unstructured.Unstructured,
 	error) {
-	secret, config, ca, err := a.access(ctx, name)
+	c := a.clients[a.source]
+	ca := object("v1", "Secret", authorityPrefix+name, name+"-ca")
+	secret := object("v1", "Secret", authorityPrefix+name, name+"-kubeconfig")
+	for _, o := range []*unstructured.Unstructured{ca, secret} {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return nil, err
+		}
+	}
+	config, err := clientcmd.Load(valueOf(secret, "value"))
 	if err != nil {
 		return nil, err
 	}
-	for _, cluster := range config.Clusters {
-		cluster.Server = a.fronts[name].url
-	}
 	for _, user := range config.AuthInfos {
-		if user.ClientCertificateData, user.ClientKeyData, err = ca.expiredClient(); err != nil {
+		user.ClientCertificateData, user.ClientKeyData, err = expiredCertificate(
+			valueOf(ca, "tls.crt"), valueOf(ca, "tls.key"))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -200,7 +174,7 @@ func (a *authorityFleet) expire(ctx context.Context, name string) (*unstructured
 		return nil, err
 	}
 	secret.Object["data"] = map[string]any{"value": base64.StdEncoding.EncodeToString(text)}
-	return secret, a.clients[a.source].Update(ctx, secret)
+	return secret, c.Update(ctx, secret)
 }
 
 // assertOwnIsPaused asserts that the Cluster of the source is on the target, paused, with its
@@ -229,4 +203,35 @@ func valueOf(secret *unstructured.Unstructured, key string) []byte {
 		return nil
 	}
 	return value
+}
+
+// expiredCertificate signs a client certificate that expired a day ago.
+func expiredCertificate(caCert, caKey []byte) (cert, key []byte, err error) {
+	certBlock, _ := pem.Decode(caCert)
+	keyBlock, _ := pem.Decode(caKey)
+	if certBlock == nil || keyBlock == nil {
+		return nil, nil, fmt.Errorf("the CA is not PEM")
+	}
+	parent, err := x509.ParseCertificate(certBlock.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	signer, err := x509.ParsePKCS1PrivateKey(keyBlock.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(7),
+		Subject:   pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:masters"}},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(-24 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, parent, own.Public(), signer)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+			Bytes: x509.MarshalPKCS1PrivateKey(own)}), nil
 }

@@ -202,17 +202,6 @@ func (p plan) finds(code string) bool {
 	return false
 }
 
-// messages are those of the findings of a code.
-func (p plan) messages(code string) []string {
-	var messages []string
-	for _, f := range p.Findings {
-		if f.Code == code {
-			messages = append(messages, f.Message)
-		}
-	}
-	return messages
-}
-
 // moment is an event on a management cluster. It is seen by a watch, which is faster than polling:
 // a program killed at that moment has had no time to journal its last step.
 type moment struct {

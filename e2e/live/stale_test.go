@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,19 +25,17 @@ type staleCluster struct {
 	name              string
 	workers           int
 	finding, severity string // of the plan; empty for none
-	says              string // part of its message
 }
 
 func staleClusters() []staleCluster {
 	return []staleCluster{
-		{"unchanged", 1, "", "", ""},
-		{"scaled-up", 1, "nodes-unknown", "SEVERITY_WARNING", ""},
-		{"scaled-down", 2, "machines-gone", "SEVERITY_ERROR", ""},
-		// Its etcd names the member itself; where it is not asked, its Pod counts.
-		{"rolled-out", 1, "control-plane-unknown", "SEVERITY_ERROR", `, etcd member "`},
-		{"other-ca", 1, "ca-mismatch", "SEVERITY_ERROR", ""},
-		{"deleted", 1, "", "", ""}, // its API server does not answer any more
-		{"made-again", 1, "", "", ""},
+		{"unchanged", 1, "", ""},
+		{"scaled-up", 1, "nodes-unknown", "SEVERITY_WARNING"},
+		{"scaled-down", 2, "machines-gone", "SEVERITY_ERROR"},
+		{"rolled-out", 1, "control-plane-unknown", "SEVERITY_ERROR"},
+		{"other-ca", 1, "ca-mismatch", "SEVERITY_ERROR"},
+		{"deleted", 1, "", ""}, // its API server does not answer any more
+		{"made-again", 1, "", ""},
 	}
 }
 
@@ -205,7 +202,7 @@ func (s *staleFleet) assertFinding(t *testing.T, p plan, c staleCluster) {
 			continue
 		}
 		said = append(said, fmt.Sprint(f.Severity, " ", f.Code, ": ", f.Message))
-		if f.Code == c.finding && f.Severity == c.severity && strings.Contains(f.Message, c.says) {
+		if f.Code == c.finding && f.Severity == c.severity {
 			return
 		}
 		if c.name == "unchanged" && slices.Contains([]string{"machines-gone", "nodes-unknown",
@@ -214,7 +211,7 @@ func (s *staleFleet) assertFinding(t *testing.T, p plan, c staleCluster) {
 		}
 	}
 	if c.finding != "" {
-		t.Errorf("the plan does not find %s of %s with %q, but %q", c.finding, c.name, c.says, said)
+		t.Errorf("the plan does not find %s of %s, but %q", c.finding, c.name, said)
 	}
 }
 

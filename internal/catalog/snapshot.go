@@ -275,6 +275,17 @@ func (c *Catalog) Snapshots(ctx context.Context, filter SnapshotFilter) ([]Snaps
 	return found, nil
 }
 
+// HighestSequence returns the highest number that the index has of a source in a store; 0 when it
+// has none.
+func (c *Catalog) HighestSequence(ctx context.Context, storeID, source string) (int64, error) {
+	records, err := c.Snapshots(ctx, SnapshotFilter{StoreID: storeID, Source: source})
+	var highest int64
+	for _, r := range records {
+		highest = max(highest, r.Sequence)
+	}
+	return highest, err
+}
+
 // GetSnapshot returns the one snapshot that fits the filter and whose id begins with prefix; it
 // ignores the filter's limit. Errors: ErrNotFound; *AmbiguousError when several fit, also copies of
 // one snapshot in two stores.

@@ -27,8 +27,8 @@ var (
 
 const secretSize = 32
 
-// SnapshotState returns the store of the state that one snapshot of a source leaves for the next.
-// The state may be lost at any time.
+// SnapshotState returns the store of the states that one snapshot of a source leaves for the next
+// of its scope. A state may be lost at any time.
 func (c *Catalog) SnapshotState(storeID, source string) incremental.StateStore {
 	return snapshotState{c, storeID, source}
 }
@@ -39,13 +39,14 @@ type snapshotState struct {
 }
 
 // Load implements incremental.StateStore.
-func (s snapshotState) Load(ctx context.Context) (incremental.State, error) {
-	return s.catalog.snapshotState(ctx, s.store, s.source)
+func (s snapshotState) Load(ctx context.Context, scope string) (incremental.State, error) {
+	return s.catalog.snapshotState(ctx, stateName(s.store, s.source, scope))
 }
 
 // Update implements incremental.StateStore.
-func (s snapshotState) Update(ctx context.Context, delta incremental.StateDelta) error {
-	return s.catalog.updateSnapshotState(ctx, s.store, s.source, delta)
+func (s snapshotState) Update(ctx context.Context, scope string,
+	delta incremental.StateDelta) error {
+	return s.catalog.updateSnapshotState(ctx, stateName(s.store, s.source, scope), delta)
 }
 
 // storedKey is the record of a shard or a pack.
@@ -60,9 +61,8 @@ func (k storedKey) check() error {
 
 // snapshotState reads the state of a source in a store; the first time it makes the secret. A state
 // with damaged records is replaced with an empty one.
-func (c *Catalog) snapshotState(ctx context.Context, storeID, source string) (incremental.State,
-	error) {
-	state, err := c.readSnapshotState(ctx, storeID, source)
+func (c *Catalog) snapshotState(ctx context.Context, name []byte) (incremental.State, error) {
+	state, err := c.readSnapshotState(ctx, name)
 	damaged := errors.Is(err, errRecord)
 	if err != nil && !damaged || err == nil && state.Secret != nil {
 		return state, err
@@ -70,7 +70,7 @@ func (c *Catalog) snapshotState(ctx context.Context, storeID, source string) (in
 	secret := make([]byte, secretSize)
 	rand.Read(secret) // never fails
 	err = c.update(ctx, func(tx *bolt.Tx) error {
-		all, name := tx.Bucket(bucketSnapshotState), stateName(storeID, source)
+		all := tx.Bucket(bucketSnapshotState)
 		if damaged && all.Bucket(name) != nil {
 			if err := all.DeleteBucket(name); err != nil {
 				return err
@@ -80,23 +80,59 @@ func (c *Catalog) snapshotState(ctx context.Context, storeID, source string) (in
 		if err != nil || b.Get(keySecret) != nil {
 			return err
 		}
+		if err := dropOldestStates(all, name); err != nil {
+			return err
+		}
 		return errors.Join(b.Put(keySecret, secret), clearState(b))
 	})
 	if err != nil {
-		return incremental.State{}, fmt.Errorf("make snapshot state of %s: %w", source, err)
+		return incremental.State{}, fmt.Errorf("make snapshot state %s: %w", name, err)
 	}
-	return c.readSnapshotState(ctx, storeID, source)
+	return c.readSnapshotState(ctx, name)
 }
 
-func stateName(storeID, source string) []byte { return []byte(storeID + "/" + source) }
+// stateName names the state of a scope. That of whole snapshots has the name that it had before
+// there were scopes.
+func stateName(storeID, source, scope string) []byte {
+	if scope == store.ScopeWhole {
+		return []byte(storeID + "/" + source)
+	}
+	return []byte(storeID + "/" + source + "/" + scope)
+}
 
-func (c *Catalog) readSnapshotState(ctx context.Context, storeID, source string) (
-	incremental.State, error) {
+// stateScopes limits the states of one source. Each may be as large as the index of the source, and
+// a scope that is never asked for again leaves its own behind.
+const stateScopes = 16
+
+// dropOldestStates makes room for the state name, of which the oldest others of its source go.
+func dropOldestStates(all *bolt.Bucket, name []byte) error {
+	source := bytes.Join(bytes.SplitN(name, []byte("/"), 3)[:2], []byte("/"))
+	var others [][]byte
+	err := all.ForEachBucket(func(k []byte) error {
+		if bytes.HasPrefix(k, append(bytes.Clone(source), '/')) && !bytes.Equal(k, name) {
+			others = append(others, bytes.Clone(k))
+		}
+		return nil
+	})
+	if err != nil || len(others) < stateScopes {
+		return err
+	}
+	// what is stored is the key of an envelope, which begins with its time
+	slices.SortFunc(others, func(a, b []byte) int {
+		return bytes.Compare(all.Bucket(a).Get(keyBase), all.Bucket(b).Get(keyBase))
+	})
+	for _, k := range others[:len(others)-stateScopes+1] {
+		err = errors.Join(err, all.DeleteBucket(k))
+	}
+	return err
+}
+
+func (c *Catalog) readSnapshotState(ctx context.Context, name []byte) (incremental.State, error) {
 	var state incremental.State
 	err := c.view(ctx, func(tx *bolt.Tx) error {
 		state = incremental.State{Parts: map[store.ContentID][]byte{},
 			Keys: map[string]incremental.StoredKey{}}
-		b := tx.Bucket(bucketSnapshotState).Bucket(stateName(storeID, source))
+		b := tx.Bucket(bucketSnapshotState).Bucket(name)
 		if b == nil {
 			return nil
 		}
@@ -105,7 +141,7 @@ func (c *Catalog) readSnapshotState(ctx context.Context, storeID, source string)
 			func(name store.ContentID, sealed []byte) { state.Parts[name] = bytes.Clone(sealed) })
 	})
 	if err != nil {
-		return incremental.State{}, fmt.Errorf("read snapshot state of %s: %w", source, err)
+		return incremental.State{}, fmt.Errorf("read snapshot state %s: %w", name, err)
 	}
 	return state, nil
 }
@@ -139,10 +175,10 @@ func walkState(b *bolt.Bucket, key func(string, incremental.StoredKey), part fun
 // updateSnapshotState applies a delta in one transaction. If delta.From is empty, the state is
 // deleted first. If delta.From is not the stored snapshot, the delta belongs to another run: the
 // state is deleted and the delta is dropped.
-func (c *Catalog) updateSnapshotState(ctx context.Context, storeID, source string,
+func (c *Catalog) updateSnapshotState(ctx context.Context, name []byte,
 	delta incremental.StateDelta) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
-		b := tx.Bucket(bucketSnapshotState).Bucket(stateName(storeID, source))
+		b := tx.Bucket(bucketSnapshotState).Bucket(name)
 		if b == nil {
 			return fmt.Errorf("%w: no snapshot state", ErrNotFound)
 		}
@@ -154,19 +190,22 @@ func (c *Catalog) updateSnapshotState(ctx context.Context, storeID, source strin
 		return writeState(b, delta)
 	})
 	if err != nil {
-		return fmt.Errorf("update snapshot state of %s: %w", source, err)
+		return fmt.Errorf("update snapshot state %s: %w", name, err)
 	}
 	return nil
 }
 
-// ForgetSnapshotState makes the next snapshot of a source write everything, for example after keys
-// were lost. It may run twice.
+// ForgetSnapshotState makes the next snapshot of each scope of a source write everything, for
+// example after keys were lost. It may run twice.
 func (c *Catalog) ForgetSnapshotState(ctx context.Context, storeID, source string) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
-		if b := tx.Bucket(bucketSnapshotState).Bucket(stateName(storeID, source)); b != nil {
-			return clearState(b)
-		}
-		return nil
+		all, whole := tx.Bucket(bucketSnapshotState), stateName(storeID, source, store.ScopeWhole)
+		return all.ForEachBucket(func(k []byte) error {
+			if !bytes.Equal(k, whole) && !bytes.HasPrefix(k, append(bytes.Clone(whole), '/')) {
+				return nil
+			}
+			return clearState(all.Bucket(k))
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("forget snapshot state of %s: %w", source, err)

@@ -16,7 +16,7 @@ func TestSnapshotStateIsUpdatedByDeltas(t *testing.T) {
 	c := openTest(t)
 	read := func(storeID, source string) incremental.State {
 		t.Helper()
-		k, err := c.snapshotState(t.Context(), storeID, source)
+		k, err := c.snapshotState(t.Context(), stateName(storeID, source, store.ScopeWhole))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +25,8 @@ func TestSnapshotStateIsUpdatedByDeltas(t *testing.T) {
 	update := func(change incremental.StateDelta) {
 		t.Helper()
 		for range 2 { // the second finds another snapshot stored
-			if err := c.updateSnapshotState(t.Context(), "store", "source", change); err != nil {
+			if err := c.updateSnapshotState(t.Context(), stateName("store", "source",
+				store.ScopeWhole), change); err != nil {
 				t.Fatal(err)
 			}
 			if change.From != "" {
@@ -95,11 +96,12 @@ func TestSnapshotStateIsUpdatedByDeltas(t *testing.T) {
 func TestDamagedSnapshotStateIsDeleted(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
-	if _, err := c.snapshotState(t.Context(), "store", "source"); err != nil {
+	if _, err := c.snapshotState(t.Context(), stateName("store", "source",
+		store.ScopeWhole)); err != nil {
 		t.Fatal(err)
 	}
 	err := c.update(t.Context(), func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketSnapshotState).Bucket(stateName("store", "source")).Bucket(
+		return tx.Bucket(bucketSnapshotState).Bucket(stateName("store", "source", store.ScopeWhole)).Bucket(
 			bucketParts).Put(
 			make([]byte, 21), []byte("what"))
 	})
@@ -109,7 +111,8 @@ func TestDamagedSnapshotStateIsDeleted(t *testing.T) {
 	if problems := c.Check(t.Context()); len(problems) != 1 {
 		t.Errorf("check: %v", problems)
 	}
-	if k, err := c.snapshotState(t.Context(), "store", "source"); err != nil || k.Snapshot != "" ||
+	if k, err := c.snapshotState(t.Context(), stateName("store", "source",
+		store.ScopeWhole)); err != nil || k.Snapshot != "" ||
 		len(k.Parts) > 0 || len(k.Secret) != secretSize {
 		t.Errorf("known: %+v, %v", k, err)
 	}

@@ -17,6 +17,10 @@ func (m *run) takeSnapshot(ctx context.Context) (*snapshot.Result, error) {
 	o := m.Source.options
 	o.Store, o.WithContents, o.Writer, o.Progress = m.Store, true, m.Program, m.Journal.Progress
 	o.State, o.Cache = m.Catalog.SnapshotState(m.Store.ID(), o.SourceUID), m.Cache
+	var err error
+	if o.Known, err = m.Catalog.HighestSequence(ctx, m.Store.ID(), o.SourceUID); err != nil {
+		return nil, err
+	}
 	r, err := createVerified(ctx, o)
 	if errors.Is(err, errNotVerified) { // older keys that it reuses may be damaged
 		o.Full = true

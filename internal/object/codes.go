@@ -21,6 +21,8 @@ const (
 	CodeSnapshotAge        Code = "snapshot-age"
 	CodeNotNewest          Code = "not-newest"
 	CodeSnapshotGap        Code = "snapshot-gap"
+	CodePassedOver         Code = "passed-over"
+	CodeSequenceLow        Code = "sequence-low"
 	CodePartialSnapshot    Code = "partial-snapshot"
 	CodeNotInCut           Code = "not-in-cut"
 	CodeKindNotServed      Code = "kind-not-served"

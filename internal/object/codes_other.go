@@ -265,9 +265,10 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 				"it. Then delete it.",
 		},
 		{
-			Code: CodeSnapshotMissing, Area: AreaPrune, Severities: []Severity{Error},
+			Code: CodeSnapshotMissing, Area: AreaPrune, Severities: []Severity{Error, Warning},
 			Meaning: "Snapshots are missing that no record explains: somebody may have hidden " +
-				"them. No content is removed.",
+				"them. A prune removes no content then. Snapshots, verifies and plans of restores report " +
+				"as a warning those that this host knows from its catalog.",
 			Next: "Search for them in a copy of the store or among older versions in the bucket. " +
 				"If they are gone for good, accept the gap once.",
 		},

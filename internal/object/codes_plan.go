@@ -104,6 +104,20 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"access log of the bucket.",
 		},
 		{
+			Code: CodePassedOver, Area: AreaPlan, Severities: []Severity{Warning, Error},
+			Meaning: "Envelopes did not count in the search for the newest snapshot: no trusted key " +
+				"signed them, they are damaged, or they belong to another store. Snapshots and verifies " +
+				"report them, too; in a verify a damaged one is an error.",
+			Next: "Find out who wrote them. Name a snapshot by its id if you want one of them.",
+		},
+		{
+			Code: CodeSequenceLow, Area: AreaPlan, Severities: []Severity{Fatal},
+			Meaning: "The snapshot has a lower number than the one that was asked for at least: newer " +
+				"ones were hidden or lost.",
+			Next: "Search for the newer snapshots among older versions in the bucket or in a copy of the " +
+				"store. Ask for a lower number only if they are gone for good.",
+		},
+		{
 			Code: CodePartialSnapshot, Area: AreaPlan, Severities: []Severity{Info},
 			Meaning: "The snapshot has the objects of selected namespaces only.",
 			Next:    "Nothing, when the namespaces that you need are in it.",

@@ -103,14 +103,15 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := st.Find(ctx, "", store.Latest)
+	sources, err := st.Sources(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{}
-	if w.signed, err = st.GetEnvelope(ctx, key); err != nil {
+	newest, _, err := st.Newest(ctx, sources[0], store.Which{})
+	if err != nil {
 		return nil, err
 	}
+	w := &work{signed: *newest}
 	if w.snapshot, err = snapshot.Open(ctx, st, w.signed.Envelope, nil); err != nil {
 		return nil, err
 	}

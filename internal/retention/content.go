@@ -137,15 +137,24 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 	if o.AcceptGaps || o.Damaged {
 		return nil
 	}
+	for _, m := range o.Missing {
+		if pruned.Explains(m.Source, m.Sequence) {
+			continue
+		}
+		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: snapshot %s, number %d, is known "+
+			"and not there, and no trusted record says that it was removed", m.Source, m.ID, m.Sequence),
+			missingHint)
+	}
 	for _, f := range gaps(o.Store, pruned, present) {
 		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says "+
 			"that they were removed",
-			f.Key.Source, f.Message),
-			"search for them in a copy of the store, or among older versions of the bucket; if they are "+
-				"gone for good, accept the gaps once")
+			f.Key.Source, f.Message), missingHint)
 	}
 	return nil
 }
+
+const missingHint = "search for them in a copy of the store, or among older versions of the " +
+	"bucket; if they are gone for good, accept the gaps once"
 
 // gaps returns the sequence numbers of snapshots that are neither present nor, by trusted records,
 // removed on purpose.

@@ -1,13 +1,14 @@
 package retention
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// mandatoryReasons gives the snapshots of one source, newest first, the reasons to stay that no
-// policy and no deletion overrides.
+// mandatoryReasons gives the snapshots of one source the reasons to stay that no policy and no
+// deletion overrides.
 func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time) {
 	var usable []*Verdict
 	for i := range list {
@@ -28,43 +29,43 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 			v.retain(Reason{Kind: Untrusted})
 		}
 	}
-	if len(usable) == 0 {
-		return
+	for _, of := range byScope(usable) {
+		if !o.drops(of[0]) {
+			of[0].retain(Reason{Kind: Newest})
+			retainNewestVerified(of, o.Verified)
+			retainNewestStored(of)
+		}
+		retainPossibleParents(of, now, o.Grace)
 	}
-	usable[0].retain(Reason{Kind: Newest})
-	retainNewestWhole(usable)
-	retainNewestVerified(usable, o.Verified)
-	retainNewestStored(usable)
-	retainPossibleParents(usable, now, o.Grace)
 }
 
-// retainNewestWhole retains the newest snapshot that is not partial.
-func retainNewestWhole(usable []*Verdict) {
-	for i, v := range usable {
-		if !v.Envelope.Partial {
-			if i > 0 {
-				v.retain(Reason{Kind: NewestWhole})
-			}
+// byScope divides the usable snapshots of one source by what they were asked to hold, each group
+// newest first: a snapshot of some namespaces never replaces one of others.
+func byScope(usable []*Verdict) map[string][]*Verdict {
+	groups := map[string][]*Verdict{}
+	for _, v := range usable {
+		groups[v.Envelope.ScopeID()] = append(groups[v.Envelope.ScopeID()], v)
+	}
+	for _, of := range groups {
+		slices.SortFunc(of, func(a, b *Verdict) int {
+			return store.CompareAge(b.Envelope, b.Modified, a.Envelope, a.Modified)
+		})
+	}
+	return groups
+}
+
+// retainNewestVerified retains the newest snapshot that is known to be whole.
+func retainNewestVerified(list []*Verdict, verified func(store.EnvelopeKey) bool) {
+	for _, v := range list {
+		if verified(v.Key) {
+			v.retain(Reason{Kind: NewestVerified})
 			return
 		}
 	}
 }
 
-// retainNewestVerified retains the newest verified snapshot, and the newest verified one that is
-// not partial.
-func retainNewestVerified(usable []*Verdict, verified func(store.EnvelopeKey) bool) {
-	found, foundWhole := false, false
-	for _, v := range usable {
-		whole := !v.Envelope.Partial
-		if verified(v.Key) && (!found || !foundWhole && whole) {
-			found, foundWhole = true, foundWhole || whole
-			v.retain(Reason{Kind: NewestVerified})
-		}
-	}
-}
-
-// retainNewestStored retains the snapshot that the storage received last. A host with a wrong
-// clock, or an attacker, can date its snapshots in the future, where they are the newest for ever.
+// retainNewestStored retains the snapshot that the storage received last: a writer that knew no
+// other snapshot gave it a number that is too low.
 func retainNewestStored(usable []*Verdict) {
 	latest := 0
 	for i, v := range usable {

@@ -33,11 +33,17 @@ type Options struct {
 	// an error, too: a *RefusedError when it retains all of them, a *RetainedError when others
 	// went.
 	Delete []store.EnvelopeKey
+	// DropScopes names scopes (store.Envelope.InScope) that are taken no more: no rule and no expiry
+	// retains their snapshots, and their newest ones go, too. Pins, operations and the grace hold.
+	DropScopes []string
 	// Damaged allows Delete to name snapshots that are damaged, or not signed by a trusted key.
 	Damaged bool
 	// AcceptGaps records that snapshots which are missing without a record were removed on purpose.
 	// Damaged does so, too.
 	AcceptGaps bool
+	// Missing are snapshots that are known from elsewhere and not in the store. They block the removal
+	// of content like gaps, and AcceptGaps records them.
+	Missing []Missing
 	// Approved is the digest of the plan that was approved: Execute returns a *PlanChangedError for
 	// a plan with another digest. Empty approves any plan.
 	Approved string
@@ -61,10 +67,22 @@ func (o *Options) Check() error {
 			Tip: fmt.Sprintf("give at least %s: a snapshot that is being taken needs that",
 				AgeText(MinGrace))}
 	}
+	if slices.ContainsFunc(o.DropScopes, func(scope string) bool {
+		return scope == "" || scope == store.ScopeWhole || scope == store.ScopeAny
+	}) {
+		return &store.UsageError{Text: "prune: whole snapshots are not a scope that can be dropped",
+			Tip: "name the scope of partial snapshots; a list of the snapshots shows them"}
+	}
 	if err := o.Policy.Check(); err != nil {
 		return &store.UsageError{Text: "prune: " + err.Error()}
 	}
 	return nil
+}
+
+// drops reports whether a snapshot is of a scope that is dropped.
+func (o *Options) drops(v *Verdict) bool {
+	return (o.Source == "" || o.Source == v.Key.Source) &&
+		slices.ContainsFunc(o.DropScopes, v.Envelope.InScope)
 }
 
 func (o *Options) applyDefaults() error {
@@ -90,6 +108,13 @@ func (o *Options) applyDefaults() error {
 		o.Progress = func(string, int64, int64) {}
 	}
 	return nil
+}
+
+// Missing is a snapshot that the store does not show and no record explains.
+type Missing struct {
+	Source   string // UID
+	ID       store.SnapshotID
+	Sequence int64
 }
 
 // Verdict is what a plan decides about one snapshot.

@@ -79,7 +79,8 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 	expires := func(d time.Duration) func(*store.Envelope) {
 		return func(e *store.Envelope) { e.Expires = b.time().Add(d) }
 	}
-	partial := func(e *store.Envelope) { e.Partial = true }
+	team := store.ScopeOf(sourceA, []string{"team"}, "", "team")
+	partial := func(e *store.Envelope) { e.Scope, e.Partial = &team, true }
 	list := []store.Signed{}
 	for _, change := range []func(*store.Envelope){nil, expires(time.Hour), expires(100 * time.Hour),
 		nil, nil, nil, nil, partial, partial} {
@@ -112,12 +113,12 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 		}
 		return got
 	}
-	// The ninth came at 09:00, so that the eighth is safe until 15:00; it is 14:00 now. The seventh
-	// is since 08:00 + 6 h, to the second.
+	// The ninth came at 09:00, so that the eighth, of the same scope, is safe until 15:00; it is
+	// 14:00 now.
 	want := map[int64][]string{
 		1: {"no rule"}, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade",
 			"no rule"}, 5: {"newest verified", "no rule"}, 6: {"in use by operation op", "no rule"},
-		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "no rule"},
+		7: {"newest", "no rule"},
 		8: {"grace until 2026-03-01T15:00:00Z", "no rule"}, 9: {"newest", "no rule"},
 	}
 	if diff := cmp.Diff(want, reasons(Policy{}, nil)); diff != "" {
@@ -126,7 +127,7 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 	want = map[int64][]string{
 		3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"},
 		5: {"newest verified"}, 6: {"in use by operation op"},
-		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "last"},
+		7: {"newest", "last"},
 		8: {"grace until 2026-03-01T15:00:00Z"}, 9: {"newest", "last"},
 	}
 	if diff := cmp.Diff(want, reasons(Policy{Last: 1}, nil)); diff != "" {
@@ -214,4 +215,57 @@ func TestPruneLeavesYoungContent(t *testing.T) {
 		t.Errorf("after the grace: freed %+v", r.Freed)
 	}
 	whole(t, st)
+}
+
+// TestSnapshotsOfOneScopeNeverReplaceThoseOfAnother: one schedule takes the namespaces of a team
+// each hour, another one those of another team each night. One rule counts for both.
+func TestSnapshotsOfOneScopeNeverReplaceThoseOfAnother(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	in := func(team string) func(*store.Envelope) {
+		scope := store.ScopeOf(sourceA, []string{team}, "", team)
+		return func(e *store.Envelope) { e.Scope, e.Partial = &scope, true }
+	}
+	var nightly []store.EnvelopeKey
+	for hour := range 3 * 24 {
+		b.pass(time.Hour)
+		w.take(t, b.time(), in("team-a"))
+		if hour%24 == 3 {
+			taken := w.take(t, b.time(), in("team-b"))
+			nightly = append(nightly, taken.Key())
+		}
+	}
+	unknown := w.take(t, b.time(), func(e *store.Envelope) { e.Partial = true })
+	b.pass(24 * time.Hour)
+	mustPrune(t, options(st, b, Policy{Daily: 30}))
+	keys, err := st.Snapshots(t.Context(), sourceA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range append(nightly, unknown.Key()) {
+		if !slices.Contains(keys, k) {
+			t.Errorf("%s is gone", k)
+		}
+	}
+	if len(keys) != len(nightly)+1+4 { // and one of each day of the other team
+		t.Errorf("%d are left", len(keys))
+	}
+	whole(t, st)
+
+	o := options(st, b, Policy{Daily: 30})
+	o.DropScopes = []string{"team-b"}
+	mustPrune(t, o)
+	if keys, err = st.Snapshots(t.Context(), sourceA); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range nightly {
+		if slices.Contains(keys, k) {
+			t.Errorf("%s of a dropped scope is still there", k)
+		}
+	}
+	o.DropScopes = []string{store.ScopeWhole}
+	if _, err := NewPlan(t.Context(), o); err == nil {
+		t.Error("all whole snapshots may be dropped")
+	}
 }

@@ -17,23 +17,24 @@ const (
 	InUse                            // by the operation in Detail
 	Unreadable                       // its envelope cannot be read
 	Untrusted                        // no trusted key signed it
-	Newest                           // of its source
-	NewestWhole                      // newest that is not partial
-	NewestVerified                   // newest known to be verified
-	NewestStored                     // newest by the storage's clock
+	Newest                           // of its scope
+	NewestVerified                   // newest of its scope that is known to be verified
+	NewestStored                     // newest of its scope by the storage's clock
 	Grace                            // until the time in Detail a run may have it as its parent
 	Rule                             // of the policy, in Detail
 	Unexpired                        // until the time in Detail
 	NoRule                           // the policy has no rule, and the snapshot no expiry
+	UnknownScope                     // an earlier version did not record its scope: no rule can count it
 	NotRequested                     // another source or other snapshots were named
 	NotPlanned                       // it may go, but the plan did not name it
 )
 
 var reasonTexts = [...]string{
 	Pinned: "pinned", InUse: "in use by operation ", Unreadable: "unreadable",
-	Untrusted: "not trusted", Newest: "newest", NewestWhole: "newest whole one",
+	Untrusted: "not trusted", Newest: "newest",
 	NewestVerified: "newest verified", NewestStored: "newest to the storage",
 	Grace: "grace until ", Rule: "", Unexpired: "until ", NoRule: "no rule",
+	UnknownScope: "scope not recorded",
 	NotRequested: "not asked", NotPlanned: "next time",
 }
 
@@ -63,8 +64,9 @@ func (r Reason) refused(key store.EnvelopeKey) *RefusedError {
 		e.Reason = "a snapshot that is being taken may need it (" + r.String() + ")"
 		e.Tip = "run it again after that time"
 	default:
-		e.Reason = "it is the " + r.String() + " of its source"
-		e.Tip = "it can be deleted once there is a newer one, and the grace has passed"
+		e.Reason = "it is the " + r.String() + " of its scope"
+		e.Tip = "it can be deleted once there is a newer one, and the grace has passed; a prune can " +
+			"drop a scope that is taken no more"
 	}
 	return e
 }

@@ -109,8 +109,11 @@ func (e *execution) sequences() (removed, there map[string][]int64) {
 	return removed, there
 }
 
-// acceptGaps adds the sequence numbers of all gaps to removed.
+// acceptGaps adds the sequence numbers of all gaps, and of what is missing, to removed.
 func (e *execution) acceptGaps(before store.Pruned, removed map[string][]int64) error {
+	for _, m := range e.Missing {
+		removed[m.Source] = append(removed[m.Source], m.Sequence)
+	}
 	for _, g := range gaps(e.Store, before, e.inventory.snapshots) {
 		if g.To-g.From >= maxAcceptedGap {
 			return &store.UsageError{Text: fmt.Sprintf("accept gaps: snapshots number %d to %d of "+

@@ -32,8 +32,8 @@ func decide(o *Options, inv *inventory, now time.Time) ([]Verdict, error) {
 	return list, nil
 }
 
-// policyReasons gives the snapshots of one source, newest first, the reasons of the policy and of
-// their own expiry. Whole and partial snapshots count separately.
+// policyReasons gives the snapshots of one source the reasons of the policy and of their own
+// expiry. Each scope counts by itself.
 func policyReasons(o *Options, list []Verdict, now time.Time) {
 	if o.Source != "" && list[0].Key.Source != o.Source {
 		for i := range list {
@@ -41,29 +41,53 @@ func policyReasons(o *Options, list []Verdict, now time.Time) {
 		}
 		return
 	}
-	for _, partial := range []bool{false, true} {
-		var group []*Verdict
-		for i := range list {
-			if v := &list[i]; v.usable(o.Store) && v.Envelope.Partial == partial {
-				group = append(group, v)
-			}
+	var usable []*Verdict
+	for i := range list {
+		if v := &list[i]; v.usable(o.Store) {
+			usable = append(usable, v)
 		}
-		slices.SortStableFunc(group, func(a, b *Verdict) int { return b.taken().Compare(a.taken()) })
-		times := make([]time.Time, len(group))
-		for i, v := range group {
-			times[i] = v.taken()
+	}
+	for scope, of := range byScope(usable) {
+		switch {
+		case o.drops(of[0]):
+		case scope == "":
+			unknownScopeReasons(of, now)
+		default:
+			scopeReasons(o, of, now)
 		}
-		for i, rules := range o.Policy.Match(times) {
-			v := group[i]
-			for _, rule := range rules {
-				v.retain(Reason{Rule, rule})
-			}
-			switch expires := v.Envelope.Expires; {
-			case expires.After(now):
-				v.retain(Reason{Unexpired, expires.Format(time.RFC3339)})
-			case expires.IsZero() && o.Policy.IsZero():
-				v.retain(Reason{Kind: NoRule})
-			}
+	}
+}
+
+// unknownScopeReasons gives partial snapshots of earlier versions their reasons. Rules would count
+// those of different namespaces together, so that only an expiry ends them, or a deletion by name.
+func unknownScopeReasons(list []*Verdict, now time.Time) {
+	for _, v := range list {
+		switch expires := v.Envelope.Expires; {
+		case expires.IsZero():
+			v.retain(Reason{Kind: UnknownScope})
+		case expires.After(now):
+			v.retain(until(Unexpired, expires))
+		}
+	}
+}
+
+// scopeReasons gives the snapshots of one scope the reasons of the policy.
+func scopeReasons(o *Options, list []*Verdict, now time.Time) {
+	slices.SortStableFunc(list, func(a, b *Verdict) int { return b.taken().Compare(a.taken()) })
+	times := make([]time.Time, len(list))
+	for i, v := range list {
+		times[i] = v.taken()
+	}
+	for i, rules := range o.Policy.Match(times) {
+		v := list[i]
+		for _, rule := range rules {
+			v.retain(Reason{Rule, rule})
+		}
+		switch expires := v.Envelope.Expires; {
+		case expires.After(now):
+			v.retain(until(Unexpired, expires))
+		case expires.IsZero() && o.Policy.IsZero():
+			v.retain(Reason{Kind: NoRule})
 		}
 	}
 }

@@ -104,7 +104,10 @@ func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
 		Missing:     e.Counts.Missing,
 		StoredBytes: e.Bytes,
 		NotInCut:    e.NotInCut, Trust: trusts[e.Trust], TrustDetail: e.KeyID, Partial: e.Partial,
-		Key: e.Key().String(),
+		Key: e.Key().String(), Scope: e.ScopeID(), Sha256: e.SHA256,
+	}
+	if e.Scope != nil {
+		p.Schedule = e.Scope.Schedule
 	}
 	p.ExpireTime = timeToProto(e.Expires)
 	return p

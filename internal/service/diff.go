@@ -79,7 +79,7 @@ func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
 // openVersion opens a snapshot to compare or to draw.
 func openVersion(ctx context.Context, st *store.Store, source, ref string, rows *capi.Table) (
 	snapshot.Version, error) {
-	e, err := findSnapshot(ctx, st, source, ref)
+	e, _, err := findSnapshot(ctx, st, snapshotRef{source: source, ref: ref})
 	if err != nil {
 		return snapshot.Version{}, err
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,11 +28,13 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 	}
 	var labels, matches []string
 	for _, uid := range uids {
-		label := "" // of a source none of whose envelopes can be read
-		if key, err := st.Find(ctx, uid, latest); err == nil {
-			if e, err := st.GetEnvelope(ctx, key); err == nil {
-				label = e.Source.Name
-			}
+		newest, _, err := st.Newest(ctx, uid, store.Which{})
+		if err != nil {
+			return "", err
+		}
+		label := "" // of a source none of whose envelopes counts
+		if newest != nil {
+			label = newest.Source.Name
 		}
 		labels = append(labels, strings.TrimSpace(label+" ("+uid+")"))
 		if name == "" || label == name {
@@ -51,19 +54,49 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 	}
 }
 
-// findSnapshot returns the envelope of the snapshot that a request names; the newest when it names
-// none.
-func findSnapshot(ctx context.Context, st *store.Store, source, ref string) (store.Signed, error) {
-	uid, err := findSource(ctx, st, source)
+// snapshotRef names a snapshot in a request.
+type snapshotRef struct {
+	source string // name or UID; may be empty when there is one source
+	// ref is "latest", a time or the beginning of an id; empty is latest. scope narrows the first
+	// two (store.Find).
+	ref, scope string
+}
+
+// findSnapshot returns the envelope of the snapshot that a request names, and what was passed over
+// in the search for it.
+func findSnapshot(ctx context.Context, st *store.Store, r snapshotRef) (store.Signed,
+	[]store.PassedOver, error) {
+	found, err := find(ctx, st, r)
 	if err != nil {
-		return store.Signed{}, err
+		return store.Signed{}, nil, err
 	}
-	if ref == "" {
-		ref = latest
-	}
-	key, err := st.Find(ctx, uid, ref)
+	e, err := st.GetEnvelope(ctx, found.Key)
+	return e, found.PassedOver, err
+}
+
+// find finds the key of the envelope that a request names, whether it can be read or not.
+func find(ctx context.Context, st *store.Store, r snapshotRef) (store.Found, error) {
+	uid, err := findSource(ctx, st, r.source)
 	if err != nil {
-		return store.Signed{}, err
+		return store.Found{}, err
 	}
-	return st.GetEnvelope(ctx, key)
+	return st.Find(ctx, uid, cmp.Or(r.ref, latest), r.scope)
+}
+
+// passedOver returns the finding about envelopes that did not count in a search for the newest one.
+// It has the given severity if one of them is damaged, and is a warning otherwise.
+func passedOver(passed []store.PassedOver, damaged object.Severity) []object.Finding {
+	if len(passed) == 0 {
+		return nil
+	}
+	last := passed[len(passed)-1]
+	severity := object.Warning
+	if slices.ContainsFunc(passed, func(p store.PassedOver) bool { return store.IsCorrupt(p.Err) }) {
+		severity = damaged
+	}
+	return []object.Finding{{Severity: severity, Code: object.CodePassedOver,
+		Message: fmt.Sprintf("%d envelopes did not count in the search for the newest snapshot, "+
+			"the last of them %s: %v", len(passed), last.Key, last.Err),
+		Hint: "find out who wrote them; a snapshot of another key or a damaged one can be named by " +
+			"its id"}}
 }

@@ -24,6 +24,8 @@ type metrics struct {
 	running   *prometheus.GaugeVec
 	skipped   *prometheus.CounterVec
 	overdue   *prometheus.GaugeVec
+	missing   *prometheus.GaugeVec
+	sequence  *prometheus.GaugeVec
 }
 
 type snapshotMetrics struct {
@@ -103,6 +105,18 @@ func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Dura
 	if r.Counts.Missing > 0 || r.Counts.NotInCut > 0 {
 		s.warnings.WithLabelValues(schedule).Inc()
 	}
+}
+
+// snapshotsMissing counts the snapshots of a source that this host knows and a location lacks.
+func (m *metrics) snapshotsMissing(location, source string, n int) {
+	m.missing.WithLabelValues(location, source).Set(float64(n))
+}
+
+// snapshotTaken publishes the number and the hash of the last snapshot of a source outside of the
+// bucket.
+func (m *metrics) snapshotTaken(location, source string, last store.Signed) {
+	m.sequence.DeletePartialMatch(prometheus.Labels{"location": location, "source": source})
+	m.sequence.WithLabelValues(location, source, last.SHA256).Set(float64(last.Sequence))
 }
 
 func (m *metrics) snapshotFailed(schedule string) {

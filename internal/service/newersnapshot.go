@@ -17,12 +17,8 @@ import (
 func (o *restoreInputs) newerWith(ctx context.Context) func(r object.Ref) string {
 	chosen, st, rows := o.signed, o.store, o.rows
 	newest := sync.OnceValue(func() *snapshot.Snapshot {
-		key, err := st.Find(ctx, chosen.Source.UID, store.Latest)
-		if err != nil || !key.Time.After(chosen.Time) {
-			return nil
-		}
-		e, err := st.GetEnvelope(ctx, key)
-		if err != nil || e.RequireTrusted() != nil {
+		e, _, err := st.Newest(ctx, chosen.Source.UID, store.Which{})
+		if err != nil || e == nil || e.Sequence <= chosen.Sequence || e.RequireTrusted() != nil {
 			return nil
 		}
 		s, err := snapshot.Open(ctx, st, e.Envelope, rows)

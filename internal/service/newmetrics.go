@@ -53,6 +53,11 @@ func newMetrics(registerer prometheus.Registerer, version string) *metrics {
 			"Runs that were due while the run before was not at its end.", scheduleLabel),
 		overdue: r.gauge("schedule_overdue_seconds", "How long ago a run was due that has not "+
 			"succeeded; 0 when none is.", scheduleLabel),
+		missing: r.gauge("snapshot_missing", "Snapshots that this host knows and the store does not "+
+			"have, without a trusted record that they were removed.", "location", "source"),
+		sequence: r.gauge("snapshot_sequence", "Number of the last snapshot of a source; the label "+
+			"sha256 is of its envelope. A restore can ask for at least this number.", "location", "source",
+			"sha256"),
 	}
 	for _, kind := range []catalog.Kind{catalog.KindSnapshot, catalog.KindRestore, catalog.KindMove,
 		catalog.KindVerify, catalog.KindPrune} {

@@ -57,7 +57,8 @@ func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, d
 			"which a damaged snapshot is deleted", Hint: "the plan of a prune has the keys",
 			HintKey: object.HintPrunePlan}
 	case err != nil:
-		return findKey(ctx, st, source, id)
+		found, err := find(ctx, st, snapshotRef{source: source, ref: id})
+		return found.Key, err
 	}
 	keys, err := st.Snapshots(ctx, k.Source)
 	if err != nil {
@@ -69,18 +70,6 @@ func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, d
 	return k, &store.LookupError{Ref: id, Source: k.Source, Matches: keys}
 }
 
-// findKey returns the key of the envelope that a request names, whether it can be read or not.
-func findKey(ctx context.Context, st *store.Store, source, ref string) (store.EnvelopeKey, error) {
-	uid, err := findSource(ctx, st, source)
-	if err != nil {
-		return store.EnvelopeKey{}, err
-	}
-	if ref == "" {
-		ref = latest
-	}
-	return st.Find(ctx, uid, ref)
-}
-
 // PinSnapshot pins a snapshot.
 func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapshotRequest) (
 	*mgmtv1.PinSnapshotResponse, error) {
@@ -88,7 +77,8 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 	if err != nil {
 		return nil, err
 	}
-	k, err := findKey(ctx, st, req.GetSource(), req.GetId())
+	found, err := find(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId()})
+	k := found.Key
 	if err == nil {
 		err = st.PutPin(ctx, k, strings.TrimSpace(req.GetReason()), time.Now())
 	}
@@ -109,9 +99,10 @@ func (s *snapshotService) UnpinSnapshot(ctx context.Context, req *mgmtv1.UnpinSn
 	if err != nil {
 		return nil, err
 	}
-	k, err := findKey(ctx, st, req.GetSource(), req.GetId())
+	found, err := find(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId()})
 	if err != nil {
 		return nil, err
 	}
+	k := found.Key
 	return &mgmtv1.UnpinSnapshotResponse{Key: k.String()}, st.RemovePin(ctx, k)
 }

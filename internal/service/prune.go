@@ -61,7 +61,7 @@ func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
 	if g := spec.GetGrace(); g != nil {
 		o.Grace = g.AsDuration()
 	}
-	o.AcceptGaps = spec.GetAcceptGaps()
+	o.AcceptGaps, o.DropScopes = spec.GetAcceptGaps(), spec.GetDropScopes()
 	return request
 }
 
@@ -96,6 +96,14 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	whole, err := verify.Whole(ctx, c, o.Store)
 	if err != nil {
 		return nil, nil, err
+	}
+	known, err := readKnown(ctx, c, o.Store, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range known.missing {
+		o.Missing = append(o.Missing, retention.Missing{Source: m.Source, ID: store.SnapshotID(m.ID),
+			Sequence: m.Sequence})
 	}
 	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {

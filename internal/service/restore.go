@@ -58,9 +58,9 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 // restoreRequest names what to restore. All but the spec are names, which may be empty where there
 // is only one.
 type restoreRequest struct {
-	location, source, target string
-	// snapshot is an id, the beginning of one, or a time; the newest when it is empty.
-	snapshot string
+	location, target string
+	snapshot         snapshotRef
+	atLeast          int64 // sequence number that the snapshot must have; 0 for any
 	// releaseOf names a finished restore that left everything paused, and is to be released. It
 	// decides all but what the operator vouches for and accepts.
 	releaseOf string
@@ -73,8 +73,9 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 	if err != nil {
 		return restoreRequest{}, err
 	}
-	request := restoreRequest{location: p.GetLocation(), source: p.GetSource(),
-		target: p.GetTarget(), snapshot: p.GetSnapshot(), spec: spec, releaseOf: p.GetReleaseOf()}
+	request := restoreRequest{location: p.GetLocation(), target: p.GetTarget(),
+		snapshot: snapshotRef{source: p.GetSource(), ref: p.GetSnapshot(), scope: p.GetScope()},
+		atLeast:  p.GetAtLeastSequence(), spec: spec, releaseOf: p.GetReleaseOf()}
 	if request.releaseOf != "" && !proto.Equal(p, &mgmtv1.RestoreSpec{ReleaseOf: p.GetReleaseOf(),
 		SourceIsGone: p.GetSourceIsGone(), ForceCodes: p.GetForceCodes(),
 		AcceptDifferences: p.GetAcceptDifferences(), RenewKubeconfigs: p.GetRenewKubeconfigs()}) {
@@ -82,11 +83,11 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 			Message: "the restore that is released says already what to restore"}
 	}
 	if at := p.GetAt(); at != nil {
-		if request.snapshot != "" {
+		if request.snapshot.ref != "" {
 			return restoreRequest{}, &Error{Reason: ReasonUsage,
 				Message: "a snapshot and a time exclude each other"}
 		}
-		request.snapshot = at.AsTime().Format(time.RFC3339)
+		request.snapshot.ref = at.AsTime().Format(time.RFC3339)
 	}
 	return request, nil
 }

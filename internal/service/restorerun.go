@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -34,6 +35,7 @@ type restoreInputs struct {
 	kinds    []kube.Kind
 	rows     *capi.Table // what is known of the kinds of the snapshot
 	dialer   *dialer
+	about    []object.Finding // of the search for the snapshot
 }
 
 // openRestore finds and opens the snapshot, checks its signature before it reads anything else of
@@ -51,11 +53,17 @@ func (s *Server) openRestore(ctx context.Context, r *restoreRequest, identity []
 	if err != nil {
 		return nil, err
 	}
-	e, err := findSnapshot(ctx, st, r.source, r.snapshot)
+	e, passed, err := findSnapshot(ctx, st, r.snapshot)
 	if err != nil {
 		return nil, err
 	}
-	return s.openSigned(ctx, location, st, e, r.target)
+	inputs, err := s.openSigned(ctx, location, st, e, r.target)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := s.missingOf(ctx, st, e.Source.UID)
+	inputs.about = slices.Concat(passedOver(passed, object.Warning), sequenceLow(e, r.atLeast), missing)
+	return inputs, err
 }
 
 func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
@@ -116,7 +124,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
-	findings = append(findings, denied...)
+	findings = slices.Concat(findings, denied, o.about)
 	if !spec.NoRelease {
 		unfenced, err := noFence(ctx, o.store)
 		if err != nil {

@@ -89,8 +89,13 @@ func (r *scheduledRuns) Sources(ctx context.Context, location string) ([]string,
 // BeginVerify implements schedule.Verifies.
 func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyRequest) (
 	schedule.VerifyRun, error) {
-	run, err := r.s.beginVerify(ctx, verifyRequest{location: q.Location, source: q.Source,
-		id: latest, level: q.Level, identity: q.Identity})
+	request := verifyRequest{location: q.Location, level: q.Level,
+		of: snapshotRef{source: q.Source, ref: latest}, identity: q.Identity}
+	run, err := r.s.beginVerify(ctx, request)
+	if as[*store.LookupError](err) { // the source has no whole snapshot
+		request.of.scope = store.ScopeAny
+		run, err = r.s.beginVerify(ctx, request)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,9 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 	if err != nil {
 		return nil, err
 	}
+	if scope := req.GetScope(); scope != "" {
+		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool { return !inScope(p, scope) })
+	}
 	if source := req.GetSource(); source != "" && len(list) > 0 {
 		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool {
 			return p.GetSource() != source && p.GetSourceUid() != source
@@ -55,6 +58,15 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 		}
 	}
 	return &mgmtv1.ListSnapshotsResponse{Snapshots: list}, nil
+}
+
+// inScope is store.Envelope.InScope.
+func inScope(p *mgmtv1.Snapshot, scope string) bool {
+	e := store.Envelope{Partial: p.GetScope() != store.ScopeWhole}
+	if p.GetScope() != "" {
+		e.Scope = &store.Scope{ID: p.GetScope(), Schedule: p.GetSchedule()}
+	}
+	return e.InScope(scope)
 }
 
 // snapshots returns the snapshots in a store, newest first, with what verifies found.
@@ -113,7 +125,8 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err != nil {
 		return nil, err
 	}
-	e, err := findSnapshot(ctx, st, req.GetSource(), req.GetId())
+	e, _, err := findSnapshot(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
+		scope: req.GetScope()})
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +203,8 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 			req.GetLevel()), Hint: "it is structure, sample or full"}
 	}
 	run, err := s.s.beginVerify(ctx, verifyRequest{
-		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level,
+		location: req.GetLocation(), level: level,
+		of:      snapshotRef{source: req.GetSource(), ref: req.GetId(), scope: req.GetScope()},
 		percent: int(req.GetPercent()), identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,11 +60,20 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 		began := time.Now()
 		o := snapshot.OptionsFor(source, s.cfg.Rows)
 		o.Store, o.Scope.Namespaces = st, w.namespaces
-		o.Full, o.TTL, o.Interval = w.full, w.ttl, w.interval
+		o.Full, o.TTL, o.Interval, o.Schedule = w.full, w.ttl, w.interval, w.schedule
 		o.Writer, o.Progress = s.program(), j.Progress
 		o.State, o.Cache = c.SnapshotState(st.ID(), source.UID()), s.runCache
-		r, err := takeSnapshot(ctx, c, j, o)
+		known, err := readKnown(ctx, c, st, source.UID())
+		if err != nil {
+			return err
+		}
+		s.metrics.snapshotsMissing(location.Name, source.Name(), len(known.missing))
+		o.Known = known.highest
+		r, err := takeSnapshot(ctx, c, j, o, missingFindings(known.missing)...)
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
+		if err == nil {
+			s.metrics.snapshotTaken(location.Name, source.Name(), r.Signed)
+		}
 		if err == nil && s.verifier != nil {
 			s.verifier.NewSnapshot(location.Name, source.UID())
 		}
@@ -81,8 +91,9 @@ func (s *Server) program() string {
 	return strings.TrimSpace(name + s.cfg.Version + " " + s.cfg.Rows.Tag())
 }
 
-func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (
-	*snapshot.Result, error) {
+// takeSnapshot takes a snapshot, and records it together with findings about the store.
+func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options,
+	about ...object.Finding) (*snapshot.Result, error) {
 	r, err := snapshot.Create(ctx, o)
 	if err != nil {
 		return nil, err
@@ -95,6 +106,9 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 		return r, err
 	}
 	var events []catalog.Event
+	for _, f := range slices.Concat(about, passedOver(r.PassedOver, object.Warning)) {
+		events = append(events, catalog.FindingEvent("", f))
+	}
 	for _, m := range r.Missing {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeMissing, Ref: m.Ref,

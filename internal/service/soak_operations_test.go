@@ -73,7 +73,8 @@ func (k *soak) verify(r *rand.Rand, level store.VerifyLevel) error {
 	if err != nil {
 		return err
 	}
-	e, err := findSnapshot(k.t.Context(), st, of.source.UID, string(of.ID))
+	e, _, err := findSnapshot(k.t.Context(), st,
+		snapshotRef{source: of.source.UID, ref: string(of.ID)})
 	if err != nil {
 		return k.unlessGone(err, of)
 	}

@@ -12,11 +12,12 @@ import (
 
 // verifyRequest asks for a verification, for a client or for the daemon's schedule.
 type verifyRequest struct {
-	location, source, id string // names, as in a request
-	level                store.VerifyLevel
-	percent              int // of the packs, at level sample; 0 for the default
-	identity             []byte
-	noRecord             bool
+	location string
+	of       snapshotRef
+	level    store.VerifyLevel
+	percent  int // of the packs, at level sample; 0 for the default
+	identity []byte
+	noRecord bool
 }
 
 // verifyOperation is a run that verifies. It implements schedule.VerifyRun.
@@ -59,11 +60,11 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 	if err != nil {
 		return nil, err
 	}
-	source, err := findSource(ctx, st, w.source)
+	source, err := findSource(ctx, st, w.of.source)
 	if err != nil {
 		return nil, err
 	}
-	e, err := findSnapshot(ctx, st, source, w.id)
+	e, passed, err := findSnapshot(ctx, st, snapshotRef{source, w.of.ref, w.of.scope})
 	unreadable, isUnreadable := errors.AsType[*store.CorruptError](err)
 	if err != nil && !isUnreadable {
 		return nil, err
@@ -72,10 +73,15 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 	if err != nil {
 		return nil, err
 	}
+	known, err := readKnown(ctx, c, st, source)
+	if err != nil {
+		return nil, err
+	}
 	r := &verifyRun{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
-		newest: w.id == "" || w.id == latest,
+		newest: w.of.ref == "" || w.of.ref == latest,
 		options: verify.Options{Store: st, Rows: s.cfg.Rows, Catalog: c, Snapshot: e,
 			Unreadable: unreadable,
+			About:      append(passedOver(passed, object.Error), missingFindings(known.missing)...),
 			Level:      w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
 	if !isUnreadable {
 		r.options.Untrusted = mayRead(st, e)

@@ -156,7 +156,7 @@ func TestVerifyOfAWholeSnapshotIsRecordedCountedAndShown(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
-	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure, id: latest})
+	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure, of: snapshotRef{ref: latest}})
 	if outcome != store.OutcomeOK || err != nil || len(findings) != 1 ||
 		findings[0] != "warning signature" || recordedChecks(t, root) != 1 {
 		t.Fatalf("%q, %v, %v", outcome, findings, err)

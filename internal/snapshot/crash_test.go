@@ -26,11 +26,12 @@ type crashingState struct {
 	dies, after bool
 }
 
-func (f crashingState) Update(ctx context.Context, change incremental.StateDelta) error {
+func (f crashingState) Update(ctx context.Context, scope string,
+	change incremental.StateDelta) error {
 	if f.dies && !f.after {
 		return faultbucket.ErrDied
 	}
-	if err := f.StateStore.Update(ctx, change); err != nil || !f.dies {
+	if err := f.StateStore.Update(ctx, scope, change); err != nil || !f.dies {
 		return err
 	}
 	return faultbucket.ErrDied
@@ -216,11 +217,7 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		key, err := st.Find(t.Context(), c.source.UID, store.Latest)
-		if err != nil {
-			return err
-		}
-		e, err := st.GetEnvelope(t.Context(), key)
+		e, _, err := st.Newest(t.Context(), c.source.UID, store.Which{})
 		if err != nil {
 			return err
 		}
@@ -232,7 +229,7 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			// What nobody hears is no answer about a key.
 			return errors.Join(faultbucket.ErrDied, errors.New(report.Findings[0].Message))
 		}
-		_, err = st.PutVerification(t.Context(), e, store.Verification{Level: store.LevelStructure,
+		_, err = st.PutVerification(t.Context(), *e, store.Verification{Level: store.LevelStructure,
 			Time:    time.Now(),
 			Outcome: store.OutcomeOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
 		return err

@@ -45,7 +45,12 @@ type Options struct {
 	Providers func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error)
 	Store     *store.Store
 	Scope     capture.Scope
-	Writer    string // version of this program, for the envelope
+	// Schedule is the name of the schedule that creates the snapshot; empty without one.
+	Schedule string
+	// Known is the highest number of a snapshot of this source that the caller knows besides those
+	// that the store shows: the next one is higher, so that a hidden one leaves a gap.
+	Known  int64
+	Writer string // version of this program, for the envelope
 	// State makes the run read and write only what changed since the parent; nil reads and writes
 	// everything.
 	State incremental.StateStore
@@ -84,6 +89,11 @@ func (o *Options) setDefaults() {
 	}
 }
 
+// scope returns the scope of the snapshot.
+func (o *Options) scope() store.Scope {
+	return store.ScopeOf(o.SourceUID, o.Scope.Namespaces, "", o.Schedule)
+}
+
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
 	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows,
 		Baseline:   baseline,
@@ -94,8 +104,10 @@ func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) 
 type Result struct {
 	store.Signed
 	Missing []graph.Missing
-	// Before counts what the snapshot before it has; nil when there is none of the same extent.
+	// Before counts what the snapshot before it in its scope has; nil when there is none.
 	Before *store.Counts
+	// PassedOver are envelopes that did not count in the search for the snapshot before it.
+	PassedOver []store.PassedOver
 	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes
 	// counts besides was stored before.
 	Wrote int64
@@ -140,7 +152,7 @@ func Create(ctx context.Context, o Options) (*Result, error) {
 // of them, with one exception: the nodes of the parent belong to the run.
 func createOnce(ctx context.Context, o Options) (*Result, error) {
 	r := &run{Options: o, began: o.Now(), chain: incremental.Chain{Store: o.Store,
-		Source: o.SourceUID, State: o.State, Cache: o.Cache}}
+		Source: o.SourceUID, Scope: o.scope().ID, State: o.State, Cache: o.Cache}}
 	parent, err := r.chain.LoadParent(ctx, o.Full, r.began.UTC())
 	if err != nil {
 		return nil, err
@@ -153,28 +165,23 @@ func createOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	signed, before, err := r.publish(ctx, parent, captured, written)
+	signed, before, passed, err := r.publish(ctx, parent, captured, written)
 	if err != nil {
 		return nil, err
 	}
 	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
-		Before: countsBefore(before, &signed),
-		Wrote:  written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
+		PassedOver: passed,
+		Wrote:      written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
 		Contents: captured.contents}
+	if before != nil {
+		result.Before = &before.Counts
+	}
 	result.NotRemembered = r.remember(ctx, parent, captured, written, signed)
 	if o.WithContents {
 		result.Live = &Snapshot{Envelope: signed.Envelope, About: captured.about,
 			Graph: captured.cut.Graph, store: o.Store}
 	}
 	return result, nil
-}
-
-// countsBefore returns the counts of the snapshot before signed, if both are whole or both partial.
-func countsBefore(before, signed *store.Signed) *store.Counts {
-	if before == nil || before.Partial != signed.Partial {
-		return nil
-	}
-	return &before.Counts
 }
 
 // run is what all phases of one try share. It does not change.

@@ -116,43 +116,60 @@ func (r *run) retain(ctx context.Context, parent *incremental.Parent, keys incre
 	return nil
 }
 
-// publish signs and stores the envelope, from which moment on the snapshot exists. It returns that
-// and the one that it follows, or nil. It returns errParentGone when the parent is not the newest
-// snapshot, or is gone afterwards.
+// publish signs and stores the envelope, from which moment on the snapshot exists. It returns that,
+// the snapshot before it in its scope, or nil, and what was passed over in the search for it. It
+// returns errParentGone when the parent is not the newest snapshot of its scope, or is gone
+// afterwards.
 func (r *run) publish(ctx context.Context, parent *incremental.Parent, c *captured, w *written) (
-	signed store.Signed, newest *store.Signed, err error) {
-	if newest, err = r.chain.Newest(ctx); err != nil {
-		return store.Signed{}, nil, err
+	signed store.Signed, before *store.Signed, passed []store.PassedOver, err error) {
+	newest, passed, err := r.chain.Newest(ctx)
+	if err != nil {
+		return signed, nil, nil, err
 	}
-	if !parent.Precedes(newest) {
-		return store.Signed{}, nil, errParentGone
+	if before, err = r.chain.NewestOfScope(ctx, newest); err != nil {
+		return signed, nil, nil, err
 	}
-	envelope := newEnvelope(r.Options, c.cut, r.began.UTC())
-	envelope.ID, envelope.Sequence, envelope.Tree = store.NewSnapshotID(), 1, w.tree
-	envelope.Bytes, envelope.Writer = w.keys.Bytes(), r.Writer
-	envelope.Interval = int64(r.Interval / time.Second)
-	if newest != nil {
-		envelope.Sequence = newest.Sequence + 1
-		envelope.Parent = &store.Parent{ID: newest.ID, SHA256: newest.SHA256}
+	if !parent.Precedes(before) {
+		return signed, nil, nil, errParentGone
 	}
-	if r.TTL > 0 {
-		envelope.Expires = envelope.Time.Add(r.TTL)
-	}
-	if store.Exceeded(r.began, r.Now(), store.MaxRun) {
-		return store.Signed{}, nil, ErrTooLong
-	}
-	signed, err = r.Store.PutEnvelope(ctx, envelope)
+	signed, err = r.putEnvelope(ctx, r.envelope(c, w, newest))
 	if errors.Is(err, store.ErrNotFound) && parent.Snapshot != nil {
 		err = errParentGone // its tree is gone
 	}
 	if err != nil {
-		return store.Signed{}, nil, err
+		return store.Signed{}, nil, nil, err
 	}
+	return signed, before, passed, r.checkParentStillThere(ctx, parent)
+}
+
+// envelope describes the snapshot that follows newest, which may be nil.
+func (r *run) envelope(c *captured, w *written, newest *store.Signed) store.Envelope {
+	e := newEnvelope(r.Options, c.cut, r.began.UTC())
+	e.ID, e.Tree = store.NewSnapshotID(), w.tree
+	e.Bytes, e.Writer = w.keys.Bytes(), r.Writer
+	e.Interval = int64(r.Interval / time.Second)
+	e.Sequence = r.Known + 1
+	if newest != nil {
+		e.Sequence = max(newest.Sequence, r.Known) + 1
+		e.Parent = &store.Parent{ID: newest.ID, SHA256: newest.SHA256}
+	}
+	if r.TTL > 0 {
+		e.Expires = e.Time.Add(r.TTL)
+	}
+	return e
+}
+
+// putEnvelope stores the envelope, unless the run has taken too long.
+func (r *run) putEnvelope(ctx context.Context, e store.Envelope) (store.Signed, error) {
 	if store.Exceeded(r.began, r.Now(), store.MaxRun) {
-		// the host was asleep, or the write was slow
-		return store.Signed{}, nil, fmt.Errorf("%w (%w)", ErrTooLong, errParentGone)
+		return store.Signed{}, ErrTooLong
 	}
-	return signed, newest, r.checkParentStillThere(ctx, parent)
+	signed, err := r.Store.PutEnvelope(ctx, e)
+	if err == nil && store.Exceeded(r.began, r.Now(), store.MaxRun) {
+		// the host was asleep, or the write was slow
+		err = fmt.Errorf("%w (%w)", ErrTooLong, errParentGone)
+	}
+	return signed, err
 }
 
 // newEnvelope describes a cut.
@@ -166,8 +183,9 @@ func newEnvelope(o Options, cut *capture.Cut, at time.Time) store.Envelope {
 			Objects: int64(len(cut.Graph.Nodes)), Units: int64(len(cut.Graph.Clusters())),
 			Missing: int64(len(cut.Graph.Missing)), NotInCut: int64(len(cut.NotInCut)),
 		},
-		Partial: len(o.Scope.Namespaces) > 0,
 	}
+	scope := o.scope()
+	e.Scope, e.Partial = &scope, scope.ID != store.ScopeWhole
 	for _, gk := range cut.NotInCut {
 		e.NotInCut = append(e.NotInCut, gk.String())
 	}

@@ -61,6 +61,7 @@ func IsUnusable(err error) bool {
 type LookupError struct {
 	Ref       string
 	Source    string // empty for all
+	Scope     string // in which the newest one was searched; empty for an id
 	Ambiguous bool
 	// what an ambiguous id could mean; otherwise the snapshots there are, oldest first
 	Matches []EnvelopeKey
@@ -77,6 +78,12 @@ func (e *LookupError) Error() string {
 			listIDs(e.Matches))
 	case len(e.Matches) == 0:
 		return fmt.Sprintf("find snapshot %q: %s has no snapshots", e.Ref, where)
+	case e.Scope == ScopeWhole:
+		return fmt.Sprintf("find snapshot %q: there is no whole one that counts, %s has %s", e.Ref, where,
+			listIDs(e.Matches))
+	case e.Scope != "":
+		return fmt.Sprintf("find snapshot %q: there is none of scope %.80q, %s has %s", e.Ref, e.Scope,
+			where, listIDs(e.Matches))
 	default:
 		return fmt.Sprintf("find snapshot %q: there is none, %s has %s", e.Ref, where, listIDs(e.Matches))
 	}
@@ -84,8 +91,12 @@ func (e *LookupError) Error() string {
 
 // Hint says what an operator can do.
 func (e *LookupError) Hint() string {
-	if e.Ambiguous {
+	switch {
+	case e.Ambiguous:
 		return "give more digits of the id"
+	case e.Scope != "" && len(e.Matches) > 0:
+		return "a list of the snapshots shows of which scope each is, and whether a trusted key signed " +
+			"it; name one by its id, or a scope"
 	}
 	return "a list of the snapshots shows what there is"
 }

@@ -58,6 +58,7 @@ type (
 	Source   = envelope.Source
 	Parent   = envelope.Parent
 	Counts   = envelope.Counts
+	Scope    = envelope.Scope
 	Tree     = tree.Tree
 
 	Owner               = record.Owner
@@ -72,6 +73,17 @@ type (
 	VerifyLevel         = record.VerifyLevel
 	VerifyOutcome       = record.VerifyOutcome
 )
+
+// The scopes that have a name of their own.
+const (
+	ScopeWhole = envelope.ScopeWhole
+	ScopeAny   = envelope.ScopeAny
+)
+
+// ScopeOf returns the scope of a selection of a source.
+func ScopeOf(source string, namespaces []string, selector, schedule string) Scope {
+	return envelope.ScopeOf(source, namespaces, selector, schedule)
+}
 
 // The levels of a verify, and its outcomes.
 const (

@@ -19,6 +19,20 @@ type Pruned struct {
 	keys     []bucket.Info // of those that were read
 }
 
+// Explains reports whether a record says that snapshot number n of a source was removed.
+func (p Pruned) Explains(source string, n int64) bool {
+	return len(record.Unexplained(n, n, p.Removed[source])) == 0
+}
+
+// Highest returns the highest number that a record has of a source; 0 when there is none.
+func (p Pruned) Highest(source string) int64 {
+	ranges := p.Removed[source]
+	if len(ranges) == 0 {
+		return 0
+	}
+	return ranges[len(ranges)-1].To
+}
+
 const (
 	maxPruneRecord = 8 << 20
 	replaceAfter   = time.Hour

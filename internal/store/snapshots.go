@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,38 +154,69 @@ func (s *Store) Sources(ctx context.Context) ([]string, error) {
 // Latest is what Find takes for the newest snapshot.
 const Latest = "latest"
 
-// Find finds a snapshot of a source by "latest", the beginning of an id, or a time (RFC 3339),
-// which means the newest that is not after it. It reads no envelope, so "newest" is by the time in
-// the name. Errors: *LookupError when there is none or several, *UsageError when ref is none of the
-// three.
-func (s *Store) Find(ctx context.Context, source, ref string) (EnvelopeKey, error) {
-	when, timeErr := time.Parse(time.RFC3339, ref)
+// Found is a snapshot that Find found.
+type Found struct {
+	Key EnvelopeKey
+	// PassedOver are the envelopes that did not count in the search for the newest one.
+	PassedOver []PassedOver
+}
+
+// Find finds a snapshot of a source by the beginning of an id, by "latest", or by a time (RFC
+// 3339). Latest is the newest one (Newest) of a scope, and a time means the newest whose cut is not
+// after it; without a scope only whole snapshots count. Where no snapshot counts, they find one
+// that was passed over, so that its reader says what is wrong with it. An id finds snapshots of all
+// scopes, and reads no envelope. Errors: *LookupError when there is none or several, *UsageError
+// when ref is none of the three.
+func (s *Store) Find(ctx context.Context, source, ref, scope string) (Found, error) {
+	at, timeErr := time.Parse(time.RFC3339, ref)
 	isID := ref != "" && len(ref) <= layout.SnapshotIDLength &&
 		strings.Trim(ref, layout.HexDigits) == ""
-	if ref != Latest && timeErr != nil && !isID {
-		return EnvelopeKey{}, &UsageError{Text: fmt.Sprintf("find snapshot %.80q: not a snapshot id",
+	switch {
+	case ref == Latest, timeErr == nil:
+		return s.findNewest(ctx, source, ref, scope, at)
+	case !isID:
+		return Found{}, &UsageError{Text: fmt.Sprintf("find snapshot %.80q: not a snapshot id",
 			ref), Tip: "give \"latest\", the beginning of an id, or a time such as 2006-01-02T15:04:05Z"}
 	}
 	keys, err := s.Snapshots(ctx, source)
 	if err != nil {
-		return EnvelopeKey{}, err
+		return Found{}, err
 	}
 	slices.SortStableFunc(keys, func(a, b EnvelopeKey) int { return a.Time.Compare(b.Time) })
-	var found []EnvelopeKey
-	for _, key := range keys {
-		switch {
-		case ref == Latest, timeErr == nil && !key.Time.After(when):
-			found = []EnvelopeKey{key}
-		case isID && strings.HasPrefix(string(key.ID), ref):
-			found = append(found, key)
-		}
-	}
-	switch len(found) {
+	matches := slices.DeleteFunc(slices.Clone(keys), func(k EnvelopeKey) bool {
+		return !strings.HasPrefix(string(k.ID), ref)
+	})
+	switch len(matches) {
 	case 1:
-		return found[0], nil
+		return Found{Key: matches[0]}, nil
 	case 0:
-		return EnvelopeKey{}, &LookupError{Ref: ref, Source: source, Matches: keys}
+		return Found{}, &LookupError{Ref: ref, Source: source, Matches: keys}
 	default:
-		return EnvelopeKey{}, &LookupError{Ref: ref, Source: source, Ambiguous: true, Matches: found}
+		return Found{}, &LookupError{Ref: ref, Source: source, Ambiguous: true, Matches: matches}
 	}
+}
+
+// findNewest finds the newest snapshot of a scope whose cut is not after a time, which may be zero.
+func (s *Store) findNewest(ctx context.Context, source, ref, scope string, notAfter time.Time) (
+	Found, error) {
+	if !layout.ValidSource(source) {
+		return Found{}, fmt.Errorf("find snapshot %.80q: source %.40q is not a UID", ref, source)
+	}
+	e, passed, err := s.Newest(ctx, source, Which{NotAfter: notAfter,
+		Accept: func(e *Signed) bool { return e.InScope(scope) }})
+	if err != nil {
+		return Found{}, err
+	}
+	if e != nil {
+		return Found{Key: e.Key(), PassedOver: passed}, nil
+	}
+	if n := len(passed); n > 0 {
+		return Found{Key: passed[n-1].Key, PassedOver: passed[:n-1]}, nil
+	}
+	keys, err := s.Snapshots(ctx, source)
+	if err != nil {
+		return Found{}, err
+	}
+	return Found{}, &LookupError{Ref: ref, Source: source, Scope: cmp.Or(scope, ScopeWhole),
+		Matches: keys}
 }

@@ -84,7 +84,7 @@ func TestFindSnapshotByReference(t *testing.T) {
 		{"in another zone", "uid", keys[0].Time.Add(time.Second).In(time.FixedZone("x", 7200)).Format(
 			time.RFC3339), 0, ""},
 		{"after all", "uid", at(2, time.Hour), 2, ""},
-		{"before all", "uid", at(0, -time.Millisecond), -1, "there is none"},
+		{"before all", "uid", at(0, -time.Millisecond), -1, "there is no whole one"},
 		{"unknown source", "none", "latest", -1, "source none has no snapshots"},
 		{"any source", "", "0123", 2, ""},
 		{"not an id", "uid", "yesterday", -1, "not a snapshot id"},
@@ -93,9 +93,9 @@ func TestFindSnapshotByReference(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := s.Find(t.Context(), tt.source, tt.ref)
+			got, err := s.Find(t.Context(), tt.source, tt.ref, "")
 			if tt.want >= 0 {
-				if err != nil || got != keys[tt.want] {
+				if err != nil || got.Key != keys[tt.want] {
 					t.Errorf("%v, %v, want %v", got, err, keys[tt.want])
 				}
 				return

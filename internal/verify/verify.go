@@ -22,6 +22,8 @@ type Options struct {
 	Catalog *catalog.Catalog
 	// Snapshot is the envelope of the snapshot. It is zero when that cannot be read: Unreadable.
 	Snapshot store.Signed
+	// About are findings of the search for the snapshot; they are part of the result.
+	About []object.Finding
 	// Unreadable is why the envelope cannot be read.
 	Unreadable *store.CorruptError
 	// Untrusted is why the content of the snapshot must not be read: its signature is not accepted.
@@ -58,15 +60,19 @@ type Result struct {
 	Findings     []object.Finding
 
 	damaged, of int // how many of the checked things are damaged
+	elsewhere   int // errors that are about the store, not about this snapshot
 	what        string
 	untrusted   error
 }
 
-// Err returns a *DamagedError, or why the signature is not accepted; nil when the snapshot is
-// whole.
+// Err returns a *DamagedError, also for an error in Options.About, or why the signature is not
+// accepted; nil when the snapshot is whole.
 func (r *Result) Err() error {
-	if r.damaged > 0 {
+	switch {
+	case r.damaged > 0:
 		return &DamagedError{Damaged: r.damaged, Of: r.of, What: r.what}
+	case r.elsewhere > 0:
+		return &DamagedError{Damaged: r.elsewhere, Of: r.elsewhere, What: "other envelopes"}
 	}
 	return r.untrusted
 }
@@ -124,6 +130,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 func (r *run) verify(ctx context.Context) error {
+	for _, f := range r.About {
+		r.Findings = append(r.Findings, f)
+		r.Verification.Findings++
+		if f.Severity >= object.Error {
+			r.elsewhere++
+		}
+	}
 	r.signature()
 	if err := r.chain(ctx); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -19,48 +18,36 @@ import (
 // which ever less is needed, would stay for ever.
 const repackAge = 7 * 24 * time.Hour
 
-// Chain is the snapshots of one source in one store, each the parent of the next.
+// Chain is the snapshots of one source in one store, each the parent of the next. What a snapshot
+// reuses is that of the newest one of its own scope.
 type Chain struct {
 	Store  *store.Store
 	Source string     // UID
+	Scope  string     // ID
 	State  StateStore // nil: every snapshot reads and writes everything
 	Cache  *RunCache
 }
 
-func (c Chain) name() string { return c.Store.ID() + " " + c.Source }
+func (c Chain) name() string { return c.Store.ID() + " " + c.Source + " " + c.Scope }
 
-// Newest returns the snapshot that the next one follows: the newest one whose envelope can be
-// read; nil when there is none. A damaged one must not prevent the next snapshot; the gap that it
-// leaves shows in the chain.
-func (c Chain) Newest(ctx context.Context) (*store.Signed, error) {
-	keys, err := c.Store.Snapshots(ctx, c.Source)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range slices.Backward(keys) {
-		e, err := c.Store.GetEnvelope(ctx, key)
-		if store.IsCorrupt(err) || errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if c.usable(&e) {
-			return &e, nil
-		}
-	}
-	return nil, nil
+// Newest returns the snapshot that the next one follows, nil when there is none, and what was passed
+// over: what nobody trusted wrote must not prevent the next snapshot.
+func (c Chain) Newest(ctx context.Context) (*store.Signed, []store.PassedOver, error) {
+	return c.Store.Newest(ctx, c.Source, store.Which{})
 }
 
-// usable reports whether other snapshots can follow e. Anyone who can write to the bucket could
-// otherwise end the sequence of snapshots.
-func (c Chain) usable(e *store.Signed) bool {
-	return e.Trust != store.UnknownSigner && (!c.Store.Encrypted() || e.Trust != store.Unsigned) &&
-		e.Sequence != math.MaxInt64
+// NewestOfScope returns the newest snapshot of the chain's scope, given the newest of all.
+func (c Chain) NewestOfScope(ctx context.Context, newest *store.Signed) (*store.Signed, error) {
+	if newest == nil || newest.ScopeID() == c.Scope {
+		return newest, nil
+	}
+	of, _, err := c.Store.Newest(ctx, c.Source, store.Which{
+		Accept: func(e *store.Signed) bool { return e.ScopeID() == c.Scope }})
+	return of, err
 }
 
-// Parent is what is known of the newest snapshot of a chain. Its fields do not change, but a run
-// changes the nodes in Index, Shards and Cut, which belong to it.
+// Parent is what is known of the newest snapshot of a chain in its scope. Its fields do not change,
+// but a run changes the nodes in Index, Shards and Cut, which belong to it.
 type Parent struct {
 	// Snapshot is nil when nothing of it can be used: everything is read and written.
 	Snapshot *store.Signed
@@ -83,7 +70,7 @@ func (c Chain) LoadParent(ctx context.Context, full bool, now time.Time) (*Paren
 		return p, nil
 	}
 	var err error
-	if p.state, err = c.State.Load(ctx); err != nil {
+	if p.state, err = c.State.Load(ctx, c.Scope); err != nil {
 		return nil, fmt.Errorf("recall what is stored: %w", err)
 	}
 	if p.ids, err = c.Store.ContentIDs(p.state.Secret); err != nil {
@@ -93,7 +80,10 @@ func (c Chain) LoadParent(ctx context.Context, full bool, now time.Time) (*Paren
 	if p.state.Snapshot == "" || full {
 		return p, nil
 	}
-	newest, err := c.Newest(ctx)
+	newest, _, err := c.Newest(ctx)
+	if err == nil {
+		newest, err = c.NewestOfScope(ctx, newest)
+	}
 	if err != nil || newest == nil || stateName(*newest) != p.state.Snapshot {
 		return p, err
 	}
@@ -116,7 +106,8 @@ func (c Chain) LoadParent(ctx context.Context, full bool, now time.Time) (*Paren
 // stateName is how a state names a snapshot.
 func stateName(s store.Signed) string { return s.Key().String() + " " + s.SHA256 }
 
-// Precedes reports whether a snapshot that uses p may follow newest, which may be nil.
+// Precedes reports whether a snapshot that uses p may follow newest, the newest of its scope, which
+// may be nil.
 func (p *Parent) Precedes(newest *store.Signed) bool {
 	return p.Snapshot == nil || newest != nil && newest.SHA256 == p.Snapshot.SHA256
 }
@@ -283,7 +274,7 @@ func (c Chain) Remember(ctx context.Context, p *Parent, source capture.Source, r
 		return err
 	}
 	delta.Parts, delta.DeletedParts = s.parts, s.deleted
-	if err := c.State.Update(ctx, delta); err != nil {
+	if err := c.State.Update(ctx, c.Scope, delta); err != nil {
 		return fmt.Errorf("remember what is stored: %w", err)
 	}
 	if c.Cache == nil || r.Shared {

@@ -7,16 +7,17 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// StateStore stores the state of one source in one store from one snapshot to the next. Content
+// StateStore stores the states of one source in one store, one for each scope, from one snapshot to
+// the next: a snapshot reuses what the one before it in its scope wrote. Content
 // that it does not list is written once more. A store without a signing key has no state: anyone
 // who reads the catalog could compute its content IDs and so confirm guesses at a Secret.
 type StateStore interface {
-	// Load returns the stored state; the first time one that has a secret and nothing else.
-	Load(ctx context.Context) (State, error)
-	// Update changes the state in one transaction. If delta.From is not the stored snapshot,
+	// Load returns the state of a scope; the first time one that has a secret and nothing else.
+	Load(ctx context.Context, scope string) (State, error)
+	// Update changes the state of a scope in one transaction. If delta.From is not the stored snapshot,
 	// another run has updated the state in between: all of the state but its secret is deleted and
 	// the delta is dropped.
-	Update(ctx context.Context, delta StateDelta) error
+	Update(ctx context.Context, scope string, delta StateDelta) error
 }
 
 // State describes the snapshot that a run recorded last.

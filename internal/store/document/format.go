@@ -32,6 +32,8 @@ type FormatError struct {
 	Key    string
 	Format int    // the version found; 0 when there is none
 	Reason string // set when Format is 0
+	// Trusted is set when a trusted key signed the document, so that nobody made up its format.
+	Trusted bool
 }
 
 func (e *FormatError) Error() string {

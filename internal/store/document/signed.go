@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
@@ -72,6 +73,9 @@ func (s Signer) Open(key string, data []byte, p Payload) (trust keys.Trust, keyI
 	text, trust, keyID, err := s.Verify(key, data)
 	if err == nil {
 		err = s.Decode(key, text, p)
+	}
+	if format, ok := errors.AsType[*FormatError](err); ok {
+		format.Trusted = trust == keys.Trusted
 	}
 	if err != nil {
 		return "", "", err

@@ -33,9 +33,12 @@ type Envelope struct {
 	Bytes int64 `json:"bytes"`
 	// kinds ("Kind.group") that could not be read at ResourceVersion
 	NotInCut []string `json:"notInCut,omitempty"`
-	// only chosen namespaces were captured; which is said in the shards only
-	Partial bool   `json:"partial"`
-	Writer  string `json:"writer"` // program and version
+	// only a selection was captured; which is said in the shards only
+	Partial bool `json:"partial"`
+	// Scope is what was asked for. Earlier versions did not write it: without it, a snapshot that is
+	// not partial is whole, and the scope of a partial one is not known.
+	Scope  *Scope `json:"scope,omitempty"`
+	Writer string `json:"writer"` // program and version
 	// seconds of the schedule that took it, 0 when none did
 	Interval int64 `json:"interval"`
 	// Expires is until when the snapshot is retained at least. After that it is removed, unless
@@ -103,6 +106,9 @@ func (e *Envelope) Validate() error {
 		if n < 0 {
 			return errors.New("a count is negative")
 		}
+	}
+	if err := e.validateScope(); err != nil {
+		return err
 	}
 	texts := append([]string{e.Source.Name, e.Source.KubernetesVersion, e.ResourceVersion, e.Writer},
 		e.NotInCut...)

@@ -131,7 +131,10 @@ type PruneSpec struct {
 	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
 	// Treat snapshots that are missing without a record as removed on purpose; the prune records
 	// that.
-	AcceptGaps    bool `protobuf:"varint,5,opt,name=accept_gaps,json=acceptGaps,proto3" json:"accept_gaps,omitempty"`
+	AcceptGaps bool `protobuf:"varint,5,opt,name=accept_gaps,json=acceptGaps,proto3" json:"accept_gaps,omitempty"`
+	// Scopes that are taken no more, by the name of their schedule or at least 8 digits of their id:
+	// no rule and no expiry retains their snapshots, not even the newest. Pins hold. Not "whole".
+	DropScopes    []string `protobuf:"bytes,6,rep,name=drop_scopes,json=dropScopes,proto3" json:"drop_scopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -199,6 +202,13 @@ func (x *PruneSpec) GetAcceptGaps() bool {
 		return x.AcceptGaps
 	}
 	return false
+}
+
+func (x *PruneSpec) GetDropScopes() []string {
+	if x != nil {
+		return x.DropScopes
+	}
+	return nil
 }
 
 // PlanPruneRequest asks for a plan.
@@ -700,14 +710,16 @@ const file_mgmt_v1_prune_proto_rawDesc = "" +
 	"keepWeekly\x12!\n" +
 	"\fkeep_monthly\x18\x05 \x01(\x05R\vkeepMonthly\x12:\n" +
 	"\vkeep_within\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"keepWithin\"\xc3\x01\n" +
+	"keepWithin\"\xe4\x01\n" +
 	"\tPruneSpec\x120\n" +
 	"\tretention\x18\x01 \x01(\v2\x12.mgmt.v1.RetentionR\tretention\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x1a\n" +
 	"\blocation\x18\x04 \x01(\tR\blocation\x12\x1f\n" +
 	"\vaccept_gaps\x18\x05 \x01(\bR\n" +
-	"acceptGaps\":\n" +
+	"acceptGaps\x12\x1f\n" +
+	"\vdrop_scopes\x18\x06 \x03(\tR\n" +
+	"dropScopes\":\n" +
 	"\x10PlanPruneRequest\x12&\n" +
 	"\x04spec\x18\x01 \x01(\v2\x12.mgmt.v1.PruneSpecR\x04spec\"S\n" +
 	"\x0ePrunedSnapshot\x12-\n" +

@@ -179,8 +179,14 @@ type RestoreSpec struct {
 	// Renew, before the release, the kubeconfigs of workload clusters that have expired: those that
 	// Cluster API made, from the CA of the snapshot. Others are restored as they are.
 	RenewKubeconfigs bool `protobuf:"varint,21,opt,name=renew_kubeconfigs,json=renewKubeconfigs,proto3" json:"renew_kubeconfigs,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Which scope "latest" and at mean: the name of a schedule, or at least 8 digits of the id of a
+	// scope. Empty means whole snapshots only.
+	Scope string `protobuf:"bytes,22,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Refuse a snapshot whose number is lower: the number that a metric or a list showed last proves
+	// that nobody has hidden the newest ones. 0 accepts any.
+	AtLeastSequence int64 `protobuf:"varint,23,opt,name=at_least_sequence,json=atLeastSequence,proto3" json:"at_least_sequence,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RestoreSpec) Reset() {
@@ -316,6 +322,20 @@ func (x *RestoreSpec) GetRenewKubeconfigs() bool {
 		return x.RenewKubeconfigs
 	}
 	return false
+}
+
+func (x *RestoreSpec) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *RestoreSpec) GetAtLeastSequence() int64 {
+	if x != nil {
+		return x.AtLeastSequence
+	}
+	return 0
 }
 
 // RestoreTuning changes how a run works, not what it does.
@@ -1453,7 +1473,7 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xca\x04\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x8c\x05\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
@@ -1474,7 +1494,9 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\vforce_codes\x18\x0e \x03(\tR\n" +
 	"forceCodes\x12'\n" +
 	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnowned\x12+\n" +
-	"\x11renew_kubeconfigs\x18\x15 \x01(\bR\x10renewKubeconfigsJ\x04\b\a\x10\bR\x05force\"\x82\x02\n" +
+	"\x11renew_kubeconfigs\x18\x15 \x01(\bR\x10renewKubeconfigs\x12\x14\n" +
+	"\x05scope\x18\x16 \x01(\tR\x05scope\x12*\n" +
+	"\x11at_least_sequence\x18\x17 \x01(\x03R\x0fatLeastSequenceJ\x04\b\a\x10\bR\x05force\"\x82\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +

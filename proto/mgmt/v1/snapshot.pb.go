@@ -363,7 +363,15 @@ type Snapshot struct {
 	// Until when its own expiry retains it; absent when it has none.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Whether it is pinned.
-	Pinned        bool `protobuf:"varint,18,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	Pinned bool `protobuf:"varint,18,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// What it was asked to hold: "whole", or the id of a selection. Empty for a partial snapshot of an
+	// earlier version, which did not record it.
+	Scope string `protobuf:"bytes,19,opt,name=scope,proto3" json:"scope,omitempty"`
+	// The schedule that took it; empty when an operator did, or an earlier version.
+	Schedule string `protobuf:"bytes,20,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// SHA-256 of the stored envelope, in hex: with the sequence it is what an operator can note down
+	// outside of the store.
+	Sha256        string `protobuf:"bytes,21,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +530,27 @@ func (x *Snapshot) GetPinned() bool {
 		return x.Pinned
 	}
 	return false
+}
+
+func (x *Snapshot) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Snapshot) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *Snapshot) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
 }
 
 // Verification is the result of a verify: of the last one; but damage stays until a verify of at
@@ -889,7 +918,10 @@ type ListSnapshotsRequest struct {
 	// Name or UID of a source; empty lists all sources.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
-	Location      string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	// Only snapshots of this scope: "whole", the name of a schedule, or at least 8 digits of the id of
+	// a scope. Empty lists all.
+	Scope         string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -934,6 +966,13 @@ func (x *ListSnapshotsRequest) GetSource() string {
 func (x *ListSnapshotsRequest) GetLocation() string {
 	if x != nil {
 		return x.Location
+	}
+	return ""
+}
+
+func (x *ListSnapshotsRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
 	}
 	return ""
 }
@@ -994,7 +1033,9 @@ type GetSnapshotRequest struct {
 	// Text of an age identity file; with it the answer holds the units. Not stored.
 	Identity []byte `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
-	Location      string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1053,6 +1094,13 @@ func (x *GetSnapshotRequest) GetIdentity() []byte {
 func (x *GetSnapshotRequest) GetLocation() string {
 	if x != nil {
 		return x.Location
+	}
+	return ""
+}
+
+func (x *GetSnapshotRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
 	}
 	return ""
 }
@@ -1659,7 +1707,9 @@ type VerifySnapshotRequest struct {
 	// store is plain.
 	NoRecord bool `protobuf:"varint,6,opt,name=no_record,json=noRecord,proto3" json:"no_record,omitempty"`
 	// How many percent of the packs a sample reads, from 1 to 100; 0 means 10.
-	Percent       int32 `protobuf:"varint,7,opt,name=percent,proto3" json:"percent,omitempty"`
+	Percent int32 `protobuf:"varint,7,opt,name=percent,proto3" json:"percent,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,8,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1741,6 +1791,13 @@ func (x *VerifySnapshotRequest) GetPercent() int32 {
 		return x.Percent
 	}
 	return 0
+}
+
+func (x *VerifySnapshotRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
 }
 
 // VerifySnapshotResponse holds the operation.
@@ -2151,7 +2208,7 @@ var File_mgmt_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xd0\x04\n" +
+	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\x9a\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2174,7 +2231,10 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\bverified\x18\x10 \x01(\v2\x15.mgmt.v1.VerificationR\bverified\x12;\n" +
 	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x16\n" +
-	"\x06pinned\x18\x12 \x01(\bR\x06pinned\"\x99\x01\n" +
+	"\x06pinned\x18\x12 \x01(\bR\x06pinned\x12\x14\n" +
+	"\x05scope\x18\x13 \x01(\tR\x05scope\x12\x1a\n" +
+	"\bschedule\x18\x14 \x01(\tR\bschedule\x12\x16\n" +
+	"\x06sha256\x18\x15 \x01(\tR\x06sha256\"\x99\x01\n" +
 	"\fVerification\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12*\n" +
 	"\x05level\x18\x02 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12-\n" +
@@ -2203,17 +2263,19 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x04full\x18\x04 \x01(\bR\x04full\x12+\n" +
 	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"J\n" +
 	"\x16CreateSnapshotResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"J\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"`\n" +
 	"\x14ListSnapshotsRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
-	"\blocation\x18\x02 \x01(\tR\blocation\"H\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x12\x14\n" +
+	"\x05scope\x18\x03 \x01(\tR\x05scope\"H\n" +
 	"\x15ListSnapshotsResponse\x12/\n" +
-	"\tsnapshots\x18\x01 \x03(\v2\x11.mgmt.v1.SnapshotR\tsnapshots\"y\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x11.mgmt.v1.SnapshotR\tsnapshots\"\x8f\x01\n" +
 	"\x12GetSnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1f\n" +
 	"\bidentity\x18\x03 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1a\n" +
-	"\blocation\x18\x04 \x01(\tR\blocation\"p\n" +
+	"\blocation\x18\x04 \x01(\tR\blocation\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\"p\n" +
 	"\x13GetSnapshotResponse\x12-\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x11.mgmt.v1.SnapshotR\bsnapshot\x12*\n" +
 	"\x05units\x18\x02 \x03(\v2\x14.mgmt.v1.UnitSummaryR\x05units\"P\n" +
@@ -2259,7 +2321,7 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x16\n" +
 	"\x06shared\x18\x03 \x01(\bR\x06shared\x12(\n" +
-	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\xdf\x01\n" +
+	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\xf5\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
@@ -2267,7 +2329,8 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\blocation\x18\x04 \x01(\tR\blocation\x12\x1f\n" +
 	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1b\n" +
 	"\tno_record\x18\x06 \x01(\bR\bnoRecord\x12\x18\n" +
-	"\apercent\x18\a \x01(\x05R\apercent\"J\n" +
+	"\apercent\x18\a \x01(\x05R\apercent\x12\x14\n" +
+	"\x05scope\x18\b \x01(\tR\x05scope\"J\n" +
 	"\x16VerifySnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\xa9\x01\n" +
 	"\x16DeleteSnapshotsRequest\x12\x10\n" +

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+)
+
+const (
+	// newestCandidates is how many snapshots Newest compares by their sequence numbers: that many
+	// with the latest times in their names, and that many that the storage received last. Of two
+	// writers at once, or of one that was slow, the newest by either need not be the newest.
+	newestCandidates = 3
+	// newestReads limits how many envelopes Newest reads at once.
+	newestReads = 64
+)
+
+// PassedOver is an envelope that Newest did not take into account, and why.
+type PassedOver struct {
+	Key EnvelopeKey
+	Err error
+}
+
+// Which says which snapshots Newest chooses from; the zero value takes all.
+type Which struct {
+	// NotAfter leaves out those whose cut is later; zero leaves out none.
+	NotAfter time.Time
+	// Accept reports whether a snapshot counts; nil takes all.
+	Accept func(*Signed) bool
+}
+
+// Newest returns the newest snapshot of a source; nil when there is none. That is the one with the
+// highest sequence number; of equal ones the one that the storage received last. Times in names
+// decide nothing, since the clock of a writer may be wrong. Envelopes that cannot be read, are of
+// another store, or that anybody could have written are passed over and returned: they stop neither
+// a writer nor a reader. An envelope of a newer format that a trusted key signed is a *FormatError,
+// and one that the storage denies is an error only where it denies all.
+func (s *Store) Newest(ctx context.Context, source string, which Which) (*Signed, []PassedOver,
+	error) {
+	n := &newest{store: s, accept: which.Accept, read: map[EnvelopeKey]candidate{}}
+	byName, err := s.storedSnapshots(ctx, source)
+	if err != nil {
+		return nil, nil, err
+	}
+	if at := which.NotAfter; !at.IsZero() {
+		byName = slices.DeleteFunc(byName, func(k StoredSnapshot) bool { return k.Key.Time.After(at) })
+	}
+	slices.SortFunc(byName, func(a, b StoredSnapshot) int {
+		return strings.Compare(b.Key.String(), a.Key.String())
+	})
+	byReceipt := slices.Clone(byName)
+	slices.SortStableFunc(byReceipt, func(a, b StoredSnapshot) int {
+		return b.Modified.Compare(a.Modified)
+	})
+	for batch := newestCandidates; ; batch = min(batch*2, newestReads) {
+		unread := append(n.next(byName, batch), n.next(byReceipt, batch)...)
+		if len(unread) == 0 {
+			return n.result()
+		}
+		if err := n.readAll(ctx, unread); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// newest is one search of Newest.
+type newest struct {
+	store  *Store
+	accept func(*Signed) bool
+	read   map[EnvelopeKey]candidate
+}
+
+// candidate is an envelope that was read.
+type candidate struct {
+	envelope *Signed // nil: passed over, or not accepted
+	received time.Time
+	passed   error
+}
+
+// next returns the next envelopes of a list to read, at most batch; none once the list has enough
+// candidates.
+func (n *newest) next(list []StoredSnapshot, batch int) (unread []StoredSnapshot) {
+	found := 0
+	for _, stored := range list {
+		switch c, ok := n.read[stored.Key]; {
+		case !ok:
+			unread = append(unread, stored)
+		case c.envelope != nil:
+			found++
+		}
+		if len(unread) == batch || found == newestCandidates {
+			break
+		}
+	}
+	return unread
+}
+
+func (n *newest) readAll(ctx context.Context, unread []StoredSnapshot) error {
+	read := make([]candidate, len(unread))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, stored := range unread {
+		g.Go(func() (err error) {
+			read[i], err = n.readOne(ctx, stored)
+			return err
+		})
+	}
+	err := g.Wait()
+	for i, stored := range unread {
+		n.read[stored.Key] = read[i]
+	}
+	return err
+}
+
+func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate, error) {
+	c := candidate{received: stored.Modified}
+	e, err := n.store.GetEnvelope(ctx, stored.Key)
+	format, isFormat := errors.AsType[*FormatError](err)
+	switch {
+	case isFormat && format.Trusted:
+		return c, err
+	case IsUnusable(err), IsMissing(err), errors.Is(err, ErrDenied):
+		c.passed = err
+		return c, nil
+	case err != nil:
+		return c, err
+	case !n.store.CanBeParent(&e):
+		c.passed = &TrustError{Key: e.Key().String(), Trust: e.Trust, KeyID: e.KeyID}
+	case n.accept == nil || n.accept(&e):
+		c.envelope = &e
+	}
+	return c, nil
+}
+
+func (n *newest) result() (*Signed, []PassedOver, error) {
+	var best candidate
+	var passed []PassedOver
+	denied := len(n.read) > 0
+	var err error
+	for _, key := range slices.SortedFunc(maps.Keys(n.read), func(a, b EnvelopeKey) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
+		c := n.read[key]
+		if c.passed != nil {
+			err = c.passed
+			passed = append(passed, PassedOver{Key: key, Err: c.passed})
+		}
+		denied = denied && errors.Is(c.passed, ErrDenied)
+		if c.envelope != nil && (best.envelope == nil ||
+			CompareAge(c.envelope, c.received, best.envelope, best.received) > 0) {
+			best = c
+		}
+	}
+	if denied {
+		return nil, nil, err
+	}
+	return best.envelope, passed, nil
+}
+
+// CompareAge compares two snapshots of one source, each with the time at which the storage received
+// it: above 0 means that a is the newer one. The sequence number decides; of equal ones, which two
+// writers at once may give, the time of the storage, and then the key.
+func CompareAge(a *Signed, receivedA time.Time, b *Signed, receivedB time.Time) int {
+	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), receivedA.Compare(receivedB),
+		strings.Compare(a.Key().String(), b.Key().String()))
+}
+
+// storedSnapshots lists the envelopes of one source without reading them.
+func (s *Store) storedSnapshots(ctx context.Context, source string) ([]StoredSnapshot, error) {
+	var list []StoredSnapshot
+	err := s.bucket.List(ctx, layout.EnvelopeFolder+source+"/", func(i bucket.Info) error {
+		if key, err := ParseEnvelopeKey(i.Key); err == nil {
+			list = append(list, StoredSnapshot{Key: key, Size: i.Size, Modified: i.Modified})
+		}
+		return nil
+	})
+	return list, err
+}
