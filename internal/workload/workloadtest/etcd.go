@@ -144,8 +144,9 @@ func (e *Etcd) forward(w http.ResponseWriter, pod string) {
 	silent := e.silent[pod]
 	e.mu.Unlock()
 	session.Serve(func(stream *spdystream.Stream) {
-		_ = stream.SendReply(http.Header{}, false) // a client that went away reads nothing
-		if stream.Headers().Get(corev1.StreamType) != corev1.StreamTypeData || silent ||
+		// A stream without a reply waits for that for good when it is written to.
+		if stream.SendReply(http.Header{}, false) != nil || silent ||
+			stream.Headers().Get(corev1.StreamType) != corev1.StreamTypeData ||
 			stream.Headers().Get(corev1.PortHeader) != "2379" {
 			return
 		}
