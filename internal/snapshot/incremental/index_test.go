@@ -101,6 +101,30 @@ func TestOpenedIndexIsTheSealedOne(t *testing.T) {
 	}
 }
 
+// TestPartsOfOneNamespaceAreApart: two shards of a namespace have an entry each in the index.
+func TestPartsOfOneNamespaceAreApart(t *testing.T) {
+	ids := testIDs(t, "secret")
+	shards := []Shard{
+		{Shard: shard.Shard{Namespace: "ns", Part: 1, Objects: []*graph.Node{indexed("a", "packs/a")}},
+			At: store.Stored{Key: "shards/a"}, ID: store.ContentID{2}},
+		{Shard: shard.Shard{Namespace: "ns", Part: 2, Objects: []*graph.Node{indexed("b", "packs/a")}},
+			At: store.Stored{Key: "shards/b"}, ID: store.ContentID{3}},
+	}
+	made, err := sealIndex(ids, nil, Head{}, shards, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := openSealed(t, ids, made.parts)
+	if x.objects() != 2 || x.keys[store.ContentID{2}] != "shards/a" ||
+		x.keys[store.ContentID{3}] != "shards/b" {
+		t.Errorf("%d objects, keys %v", x.objects(), x.keys)
+	}
+	shards[0].Unchanged, shards[1].Unchanged = true, true
+	if again, err := sealIndex(ids, x, Head{}, shards, nil); err != nil || len(again.parts) != 0 {
+		t.Errorf("%d parts were sealed again, %v", len(again.parts), err)
+	}
+}
+
 // TestUnchangedPartsAreNotSealedAgain: only the head is; the part of objects that are gone is
 // deleted.
 func TestUnchangedPartsAreNotSealedAgain(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,9 @@ func sealIndex(ids *store.ContentIDs, was *Index, head Head, shards []Shard,
 	parts := map[string]*part{}
 	for _, sh := range shards {
 		name, p := "shard "+sh.Unit+" "+sh.Namespace, &part{Shard: sh.At.Key, ID: sh.ID[:]}
+		if sh.Part != 0 {
+			name += " " + strconv.FormatInt(sh.Part, 10)
+		}
 		s.index.keys[sh.ID] = sh.At.Key
 		for _, n := range sh.Objects {
 			s.index.keys[n.ContentID] = store.Key(n.Pack)

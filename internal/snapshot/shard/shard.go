@@ -11,8 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -20,12 +18,15 @@ import (
 )
 
 // Shard is one part of a snapshot: a unit, or the objects of a namespace outside of units, or the
-// cluster-scoped objects.
+// cluster-scoped objects. Several shards share what is too large for one.
 type Shard struct {
 	// Unit is the "namespace/name" of the workload cluster; empty for the other shards.
 	Unit string `json:"unit,omitempty"`
 	// Namespace of the other shards; empty for cluster-scoped objects.
 	Namespace string `json:"namespace,omitempty"`
+	// Part tells the shards of one unit or namespace apart when one document cannot hold all of its
+	// objects. It is 0 when one shard holds all of them.
+	Part int64 `json:"part,omitempty"`
 	// About describes the source; only in the cluster-scoped shard.
 	About *About `json:"about,omitempty"`
 	// Objects by ref.
@@ -41,38 +42,6 @@ type About struct {
 	// API is how the API server of the source was reached; nil in snapshots of version 0.4 and older.
 	API *kube.API `json:"api,omitempty"`
 }
-
-// Divide divides a graph into shards: one for each unit, one for each namespace with other objects,
-// and one for the cluster-scoped objects, which exists always. They are sorted by name.
-func Divide(g *graph.Graph, about About) []Shard {
-	parts := map[string]*Shard{"": {About: &about}}
-	for _, n := range g.Nodes {
-		key := "unit " + n.Unit
-		if n.Unit == "" {
-			key = n.Namespace
-		}
-		s := parts[key]
-		if s == nil {
-			s = &Shard{Unit: n.Unit}
-			if n.Unit == "" {
-				s.Namespace = n.Namespace
-			}
-			parts[key] = s
-		}
-		s.Objects = append(s.Objects, n)
-	}
-	var list []Shard
-	for _, s := range parts {
-		list = append(list, *s)
-	}
-	slices.SortFunc(list, func(a, b Shard) int {
-		return strings.Compare(a.Name(), b.Name())
-	})
-	return list
-}
-
-// Name identifies the shard within its snapshot.
-func (s *Shard) Name() string { return s.Unit + "\x00" + s.Namespace }
 
 // leastObject is less than the bytes of any JSON object in a shard.
 const leastObject = 32
@@ -105,6 +74,8 @@ func Decode(text []byte, b *Budget) (Shard, error) {
 			err = dec.Decode(&s.Unit)
 		case "namespace":
 			err = dec.Decode(&s.Namespace)
+		case "part":
+			err = dec.Decode(&s.Part)
 		case "about":
 			err = dec.Decode(&s.About)
 		case "objects":
