@@ -206,7 +206,8 @@ func addSource(cmd *cobra.Command, value *string) {
 // addScope adds --scope to a command that takes the newest snapshot.
 func addScope(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, "scope", "", "the newest snapshot of this `SCOPE`, not the newest "+
-		"whole one: the name of a schedule, at least 8 digits of an ID of snapshot list --output json, or any")
+		"whole one: the name of a schedule, at least 8 digits of an ID of snapshot list "+
+		"--output json, or any")
 }
 
 // addLocation adds --location to a command that works with a store.

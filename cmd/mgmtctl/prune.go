@@ -80,7 +80,8 @@ func newPruneFlags(cmd *cobra.Command) *pruneFlags {
 	set.BoolVar(&f.spec.AcceptGaps, "accept-gaps", false, "treat snapshots that are "+
 		"missing without a record as removed on purpose, and record that")
 	set.StringArrayVar(&f.spec.DropScopes, "drop-scope", nil, "remove all snapshots of this `SCOPE`, "+
-		"also the newest: the name of a schedule that was removed, or an ID of snapshot list (repeatable)")
+		"also the newest: the name of a schedule that was removed, or an ID of snapshot list "+
+		"(repeatable)")
 	addLocation(cmd, &f.spec.Location)
 	return f
 }

@@ -31,7 +31,8 @@ type restoreFlags struct {
 
 // restoreFlagNames are the flags that a plan already contains.
 var restoreFlagNames = []string{"source", "snapshot", "at", "scope", "at-least-sequence",
-	"target", "namespace", "workload", "selector", "source-is-gone", "force", "no-release", "drop-owner", "accept-difference",
+	"target", "namespace", "workload", "selector", "source-is-gone", "force", "no-release",
+	"drop-owner", "accept-difference",
 	"managed-fields", "location", "include-unowned", "renew-kubeconfigs"}
 
 func newRestoreFlags(cmd *cobra.Command) *restoreFlags {

@@ -115,8 +115,8 @@ func (a *authorityFleet) removeCA(ctx context.Context) error {
 		withoutCA+"-ca"))
 }
 
-// snapshotExpired takes a snapshot with expired kubeconfigs. The source may renew them as soon as it
-// sees them, so it may take several.
+// snapshotExpired takes a snapshot with expired kubeconfigs. The source may renew them as soon as
+// it sees them, so it may take several.
 func (a *authorityFleet) snapshotExpired(ctx context.Context) error {
 	names := []string{expiredName, renewedName}
 	for range 10 {

@@ -231,9 +231,9 @@ func (c *comeback) testAfter(t *testing.T) {
 	c.restoreUntilAnswered(t, o, backAfterNS, func() { c.comesBack(t) })
 }
 
-// restoreUntilAnswered restores a workload cluster while mgmtd cannot reach the source, and lets the
-// source answer as soon as the workload cluster is released. It asserts how long both management
-// clusters reconcile it from the first answer on, and that the source stays fenced.
+// restoreUntilAnswered restores a workload cluster while mgmtd cannot reach the source, and lets
+// the source answer as soon as the workload cluster is released. It asserts how long both
+// management clusters reconcile it from the first answer on, and that the source stays fenced.
 func (c *comeback) restoreUntilAnswered(t *testing.T, o *operator, namespace string,
 	answer func()) {
 	t.Helper()

@@ -56,8 +56,8 @@ func (c *comeback) measureOverlap(t *testing.T, namespace string) func() time.Du
 // printedRE is the text of the finding came-back.
 var printedRE = regexp.MustCompile(`at (\S+) it had .* paused within (\S+) of its first answer`)
 
-// printedOverlap returns the overlap that the daemon prints of a fence since a time. It does so once
-// the fence is through.
+// printedOverlap returns the overlap that the daemon prints of a fence since a time. It does so
+// once the fence is through.
 func (c *comeback) printedOverlap(t *testing.T, o *operator, since time.Time) time.Duration {
 	t.Helper()
 	var out output

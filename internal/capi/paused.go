@@ -31,9 +31,9 @@ var pauseOwners = []object.GroupKind{Cluster, Machine, MachinePool}
 // Cluster API's core or is externally managed (cluster-api v1.14,
 // docs/book/src/developer/providers/contracts: infra-cluster.md, infra-machine.md,
 // bootstrap-config.md). A Cluster that was paused right after a control plane or a MachineSet had
-// created a Machine has such objects: only the controller of that Machine, which is paused, makes it
-// their owner (core/reconcilers/machine/machine_controller_phases.go). Those of Cluster API's core
-// find the Cluster by its name, so they read the pause of every object.
+// created a Machine has such objects: only the controller of that Machine, which is paused, makes
+// it their owner (core/reconcilers/machine/machine_controller_phases.go). Those of Cluster API's
+// core find the Cluster by its name, so they read the pause of every object.
 func ReadsPause(obj map[string]any) bool {
 	if kindOf(obj).Group == GroupCore {
 		return true

@@ -354,8 +354,8 @@ func (o *opTx) putUnit(unit string, state UnitState) error {
 	return units.Put([]byte(unit), []byte(state))
 }
 
-// Settled reports whether nothing needs the operation any more: it is final, and no workload cluster
-// waits for its release.
+// Settled reports whether nothing needs the operation any more: it is final, and no workload
+// cluster waits for its release.
 func (op Operation) Settled() bool {
 	return op.State == RolledBack || op.State == Succeeded && !op.Unreleased
 }

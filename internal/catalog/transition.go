@@ -97,8 +97,8 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 }
 
 // SettleReleased settles the restores whose workload clusters a restore has released, or has left
-// paused for good, and returns them. by is that restore; nothing is settled unless it has succeeded.
-// It may run any number of times.
+// paused for good, and returns them. by is that restore; nothing is settled unless it has
+// succeeded. It may run any number of times.
 func (c *Catalog) SettleReleased(ctx context.Context, by OperationID) ([]Operation, error) {
 	released, err := c.Operation(ctx, by)
 	if err != nil || released.Kind != KindRestore || !released.Settled() ||

@@ -68,10 +68,10 @@ func (c crash) String() string {
 // three small units, and at the writes that are no step of their own: the snapshot and the
 // ownership record. After each kill it checks both API servers and the store: invariants I1 and I2
 // hold. Then another process resumes; in every second state it is on another host, and the catalog
-// of the first one is lost. To reach every point in a few minutes, a move that died
-// before its hand-over is either rolled back, or resumed and killed again at a point after the
-// hand-over; of the points of a rollback there is a sample. This test runs so many of all these that
-// a process dies in each kind of step, make test-long all of them.
+// of the first one is lost. To reach every point in a few minutes, a move that died before its
+// hand-over is either rolled back, or resumed and killed again at a point after the hand-over; of
+// the points of a rollback there is a sample. This test runs so many of all these that a process
+// dies in each kind of step, make test-long all of them.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	first := newFixture(t, "crash-0")

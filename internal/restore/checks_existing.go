@@ -88,7 +88,8 @@ func (p *planner) getAll(ctx context.Context, nodes []*graph.Node) ([]*unstructu
 }
 
 // unitsThere returns the units whose Cluster is on the target and not paused, where controllers
-// write the status of everything, and those whose Cluster was paused there by somebody else than us.
+// write the status of everything, and those whose Cluster was paused there by somebody else than
+// us.
 func unitsThere(there []*graph.Node, lives []*unstructured.Unstructured) (atWork,
 	pausedByHand map[string]bool) {
 	atWork, pausedByHand = map[string]bool{}, map[string]bool{}

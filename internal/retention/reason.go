@@ -24,7 +24,7 @@ const (
 	Rule                             // of the policy, in Detail
 	Unexpired                        // until the time in Detail
 	NoRule                           // the policy has no rule, and the snapshot no expiry
-	UnknownScope                     // an earlier version did not record its scope: no rule can count it
+	UnknownScope                     // of an earlier version: no rule can count it
 	NotRequested                     // another source or other snapshots were named
 	NotPlanned                       // it may go, but the plan did not name it
 )

@@ -212,7 +212,8 @@ func (l *crashDaemon) remove() error {
 }
 
 func (l *crashDaemon) verify() error {
-	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main", of: snapshotRef{ref: latest},
+	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main",
+		of:    snapshotRef{ref: latest},
 		level: store.LevelStructure})
 	return l.ran(err)
 }

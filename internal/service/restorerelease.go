@@ -76,8 +76,8 @@ func releaseSpec(p restore.Plan, now restore.Spec) restore.Spec {
 }
 
 // settleReleased settles the restores whose workload clusters an operation has released, here and
-// in their mirrors. An error is only logged: their snapshots stay longer than they are needed, until
-// they are released once more or rolled back.
+// in their mirrors. An error is only logged: their snapshots stay longer than they are needed,
+// until they are released once more or rolled back.
 func (s *Server) settleReleased(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) {
 	settled, err := c.SettleReleased(ctx, id)
 	for _, op := range settled {

@@ -62,7 +62,8 @@ func (s *Server) openRestore(ctx context.Context, r *restoreRequest, identity []
 		return nil, err
 	}
 	missing, err := s.missingOf(ctx, st, e.Source.UID)
-	inputs.about = slices.Concat(passedOver(passed, object.Warning), sequenceLow(e, r.atLeast), missing)
+	inputs.about = slices.Concat(passedOver(passed, object.Warning),
+		sequenceLow(e, r.atLeast), missing)
 	return inputs, err
 }
 

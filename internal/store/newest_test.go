@@ -69,8 +69,8 @@ func TestATrustedEnvelopeOfANewerFormatStopsAWriter(t *testing.T) {
 	}
 }
 
-// TestTheNewestGoesByItsNumber: the clock of a writer decides nothing, and of two snapshots with one
-// number the storage's clock does.
+// TestTheNewestGoesByItsNumber: the clock of a writer decides nothing, and of two snapshots with
+// one number the storage's clock does.
 func TestTheNewestGoesByItsNumber(t *testing.T) {
 	s, root := newTestStore(t, false)
 	put := func(sequence int64, at, received time.Duration, change func(*Envelope)) EnvelopeKey {

@@ -127,7 +127,7 @@ func (k *Kubeconfig) askPod(ctx context.Context, within time.Duration, ca []*x50
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	var otherCA atomic.Bool
 	// The kubeadm control plane names the Pod in the handshake as well, which is no name of the
 	// certificate, and compares the CA alone (cluster-api v1.14, controlplane/kubeadm/pkg/cluster.go).
@@ -147,7 +147,7 @@ func (k *Kubeconfig) askPod(ctx context.Context, within time.Duration, ca []*x50
 	if err != nil {
 		return nil, &UnknownError{Reason: "its etcd cannot be asked"}
 	}
-	defer etcd.Close()
+	defer func() { _ = etcd.Close() }()
 	// A linearizable answer is that of the majority, and not what one member remembers.
 	answer, err := etcdserverpb.NewClusterClient(etcd).MemberList(ctx,
 		&etcdserverpb.MemberListRequest{Linearizable: true})

@@ -40,7 +40,7 @@ func (k *Kubeconfig) forward(ctx context.Context, ca []*x509.Certificate, pod st
 		forwardBytes)}, false, spdy.WithMaxControlFramePayloadSize(streamHeaders*streamHeaderBytes),
 		spdy.WithMaxHeaderCount(streamHeaders), spdy.WithMaxHeaderFieldSize(streamHeaderBytes))
 	if err != nil {
-		raw.Close()
+		_ = raw.Close() // what failed is reported
 		return nil, &UnknownError{Reason: "its answer is no forwarding"}
 	}
 	f := &forwarded{raw: raw, served: make(chan struct{})}
@@ -48,9 +48,9 @@ func (k *Kubeconfig) forward(ctx context.Context, ca []*x509.Certificate, pod st
 		defer close(f.served)
 		session.Serve(func(s *spdystream.Stream) { _ = s.Reset() }) // the server has none to open
 	}()
-	f.stop = context.AfterFunc(ctx, func() { raw.Close() })
+	f.stop = context.AfterFunc(ctx, func() { _ = raw.Close() })
 	if err := f.open(session, port); err != nil {
-		f.Close()
+		_ = f.Close() // what failed is reported
 		return nil, err
 	}
 	return f, nil
@@ -76,7 +76,7 @@ func (k *Kubeconfig) upgrade(ctx context.Context, ca []*x509.Certificate, path s
 	raw, writable := response.Body.(io.ReadWriteCloser)
 	if response.StatusCode != http.StatusSwitchingProtocols || !writable ||
 		!strings.EqualFold(response.Header.Get("Upgrade"), upgradeTo) {
-		response.Body.Close()
+		_ = response.Body.Close() // what failed is reported
 		return nil, refused(response.StatusCode)
 	}
 	return raw, nil
@@ -115,7 +115,7 @@ func (f *forwarded) open(session *spdystream.Connection, port int) error {
 func (f *forwarded) Close() error {
 	f.once.Do(func() {
 		f.stop()
-		f.raw.Close()
+		_ = f.raw.Close() // nothing was to be written
 		for _, s := range f.streams() {
 			_ = s.Reset() // the connection is closed
 		}

@@ -101,10 +101,11 @@ func (s *Servers) clear(ctx context.Context, i int) error {
 	return nil
 }
 
-// Versions returns the resourceVersions of a namespace of server i and of all objects in it, as etcd
-// has them: by resource, or group and resource, then namespace and name. It is one request; to list
-// all kinds instead takes a hundred.
-func (s *Servers) Versions(ctx context.Context, i int, namespace string) (map[string]string, error) {
+// Versions returns the resourceVersions of a namespace of server i and of all objects in it, as
+// etcd has them: by resource, or group and resource, then namespace and name. It is one request; to
+// list all kinds instead takes a hundred.
+func (s *Servers) Versions(ctx context.Context, i int, namespace string) (map[string]string,
+	error) {
 	versions, err := s.versions(ctx, i)
 	maps.DeleteFunc(versions, func(key, _ string) bool { return !isIn(key, namespace) })
 	return versions, err

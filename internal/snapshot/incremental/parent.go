@@ -30,8 +30,8 @@ type Chain struct {
 
 func (c Chain) name() string { return c.Store.ID() + " " + c.Source + " " + c.Scope }
 
-// Newest returns the snapshot that the next one follows, nil when there is none, and what was passed
-// over: what nobody trusted wrote must not prevent the next snapshot.
+// Newest returns the snapshot that the next one follows, nil when there is none, and what was
+// passed over: what nobody trusted wrote must not prevent the next snapshot.
 func (c Chain) Newest(ctx context.Context) (*store.Signed, []store.PassedOver, error) {
 	return c.Store.Newest(ctx, c.Source, store.Which{})
 }

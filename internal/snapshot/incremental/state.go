@@ -14,9 +14,9 @@ import (
 type StateStore interface {
 	// Load returns the state of a scope; the first time one that has a secret and nothing else.
 	Load(ctx context.Context, scope string) (State, error)
-	// Update changes the state of a scope in one transaction. If delta.From is not the stored snapshot,
-	// another run has updated the state in between: all of the state but its secret is deleted and
-	// the delta is dropped.
+	// Update changes the state of a scope in one transaction. If delta.From is not the stored
+	// snapshot, another run has updated the state in between: all of the state but its secret is
+	// deleted and the delta is dropped.
 	Update(ctx context.Context, scope string, delta StateDelta) error
 }
 

@@ -62,8 +62,8 @@ func (e *Envelope) ScopeID() string {
 	}
 }
 
-// InScope reports whether a snapshot is of a scope, which is named by the name of the schedule or by
-// at least 8 digits of its ID; "" names the whole one, ScopeAny all.
+// InScope reports whether a snapshot is of a scope, which is named by the name of the schedule or
+// by at least 8 digits of its ID; "" names the whole one, ScopeAny all.
 func (e *Envelope) InScope(name string) bool {
 	switch name {
 	case "", ScopeWhole:

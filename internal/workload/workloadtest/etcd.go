@@ -135,7 +135,7 @@ func (e *Etcd) forward(w http.ResponseWriter, pod string) {
 	if err != nil {
 		return
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	session, err := spdystream.NewConnection(&hijacked{conn, buffered}, true)
 	if err != nil {
 		return
