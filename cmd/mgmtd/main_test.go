@@ -156,6 +156,7 @@ func TestSocketOfADeadProcessIsReplaced(t *testing.T) {
 		`mgmtd_backup_last_status{schedule="nightly"} 0`,
 		`mgmtd_schedule_overdue_seconds{schedule="nightly"} 0`,
 		`mgmtd_schedule_skipped_total{schedule="nightly"} 0`,
+		`mgmtd_schedule_clock_went_back_total{schedule="nightly"} 0`,
 		`mgmtd_operations_running{operation="move"} 0`, "mgmtd_restore_attempt_total 0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("metrics lack %s", want)

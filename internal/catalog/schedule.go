@@ -30,6 +30,9 @@ type ScheduleState struct {
 	LastError string `json:"lastError,omitempty"`
 	// LastOperation is the operation of the last run; empty when it could not begin.
 	LastOperation OperationID `json:"lastOperation,omitempty"`
+	// Tries counts the runs that began for the time at which the schedule was last due, none of
+	// which succeeded; 0 when the last run succeeded or an operator stopped it.
+	Tries int `json:"tries,omitempty"`
 }
 
 func (s ScheduleState) check() error {

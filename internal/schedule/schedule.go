@@ -2,13 +2,20 @@ package schedule
 
 import (
 	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
+
+// firstRetry is how long a run that failed waits for the first retry. Each further wait is twice as
+// long.
+const firstRetry = time.Minute
 
 // Schedule says when to take snapshots of what.
 type Schedule struct {
@@ -27,25 +34,9 @@ type Schedule struct {
 	// SkipImmediately lets a run that was due while the daemon was down, or the first one, wait
 	// until the schedule is due next.
 	SkipImmediately bool
-}
-
-// ParseCron reads a cron expression: five fields, "@daily" and the like, or "@every 30s". The
-// prefix "CRON_TZ=Zone " names a time zone; the default is the local one. An expression that is
-// never due is an error.
-func ParseCron(expression string) (_ cron.Schedule, err error) {
-	defer func() {
-		if r := recover(); r != nil { // the parser does not check everything
-			err = fmt.Errorf("%q is not a cron expression", expression)
-		}
-	}()
-	s, err := cron.ParseStandard(expression)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not a cron expression: %w", expression, err)
-	}
-	if s.Next(time.Now()).IsZero() {
-		return nil, fmt.Errorf("%q is never due", expression)
-	}
-	return s, nil
+	// Jitter is the longest time by which runs are delayed, so that many daemons with one store do
+	// not begin at once; 0 for none. A delay is at most half of the time to the next run.
+	Jitter time.Duration
 }
 
 // Status is a schedule and its state.
@@ -53,7 +44,7 @@ type Status struct {
 	Schedule
 	// Paused is what holds: an operator's word, else the configuration's.
 	Paused bool
-	// Due is the time of the next run; also while the schedule is paused.
+	// Due is the time of the next run, which may be a retry; also while the schedule is paused.
 	Due time.Time
 	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero
 	// when there was none.
@@ -97,6 +88,7 @@ type scheduled struct {
 	cron    cron.Schedule
 	state   catalog.ScheduleState
 	due     time.Time // next; also while paused
+	retry   bool      // due is the time of a retry
 	running bool
 	skipped int64
 }
@@ -110,25 +102,68 @@ func (d *scheduled) paused() bool {
 
 // rewind sets the time at which the schedule is due, counted from its last run.
 func (d *scheduled) rewind(now time.Time) {
+	d.retry = false
 	switch {
 	case d.SkipImmediately:
-		d.due = d.cron.Next(now)
+		d.due = d.next(now)
 	case d.state.LastRun.IsZero():
 		d.due = now
 	default:
-		d.due = d.cron.Next(d.state.LastRun.Local())
+		d.due = d.next(d.state.LastRun.Local())
+		d.retryAfter(d.state.LastRun, now)
 	}
+}
+
+// retryAfter makes the schedule due again a while after the end of a run, unless it is due before.
+// It does nothing when the last run succeeded, an operator stopped it, or the schedule is not
+// overdue.
+func (d *scheduled) retryAfter(end, now time.Time) {
+	if d.state.Tries == 0 || d.running || d.missed().After(now) {
+		return
+	}
+	backoff := retry.Backoff{First: firstRetry, Longest: d.interval(now) / 2, Jitter: true}
+	if at := end.Add(backoff.Wait(d.state.Tries)); at.Before(d.due) {
+		d.due, d.retry = at, true
+	}
+}
+
+// next returns the first time after t at which the schedule is due, delayed by its jitter. Due and
+// overdue are both counted by next.
+func (d *scheduled) next(t time.Time) time.Time {
+	due := d.cron.Next(t)
+	return due.Add(d.delay(due))
+}
+
+// delay returns the jitter of the run that the expression makes due. It is random between schedules
+// and daemons, since these recorded the schedule at different times. It is the same after a
+// restart.
+func (d *scheduled) delay(due time.Time) time.Duration {
+	longest := min(d.Jitter, d.cron.Next(due).Sub(due)/2)
+	if longest <= 0 {
+		return 0
+	}
+	seed := fnv.New64a()
+	_, _ = fmt.Fprintf(seed, "%s %d %d", d.Name, d.state.Seen.UnixNano(), due.Unix())
+	random := rand.New(rand.NewPCG(seed.Sum64(), 0)) //nolint:gosec // jitter
+	return time.Duration(random.Int64N(int64(longest) + 1))
+}
+
+// missed returns the earliest time at which a run was or will be due for which no later run
+// succeeded.
+func (d *scheduled) missed() time.Time {
+	switch {
+	case !d.state.LastSuccess.IsZero():
+		return d.next(d.state.LastSuccess.Local())
+	case d.SkipImmediately:
+		return d.next(d.state.Seen.Local())
+	}
+	return d.state.Seen
 }
 
 // overdueSince returns the earliest time at which a run was due for which no later run succeeded;
 // zero when there is none.
 func (d *scheduled) overdueSince(now time.Time) time.Time {
-	since := d.cron.Next(d.state.LastSuccess.Local())
-	if d.state.LastSuccess.IsZero() {
-		if since = d.state.Seen; d.SkipImmediately {
-			since = d.cron.Next(since.Local())
-		}
-	}
+	since := d.missed()
 	if d.paused() || !since.Before(now) {
 		return time.Time{}
 	}

@@ -27,6 +27,8 @@ type Run interface {
 	Operation() catalog.Operation
 	// Wait returns how the run ended, once that is recorded.
 	Wait() error
+	// Stopped reports whether an operator stopped the run. Call it after Wait.
+	Stopped() bool
 }
 
 // SnapshotRequest is one run of a schedule.
@@ -66,6 +68,9 @@ type Metrics interface {
 	RunSkipped(schedule string)
 	// Overdue reports for how long a schedule is overdue; 0 when it is not.
 	Overdue(schedule string, by time.Duration)
+	// ClockWentBack reports that recorded times of a schedule were ahead of the clock, and its last
+	// success, if any, as it counts now.
+	ClockWentBack(schedule string, lastSuccess time.Time)
 }
 
 // Options of a Scheduler.
@@ -78,6 +83,8 @@ type Options struct {
 	// Prune says that the configuration removes snapshots: then a prune follows a run that
 	// succeeded, at most once in an hour for each location.
 	Prune bool
+	// Now returns the time; nil for time.Now.
+	Now func() time.Time
 }
 
 // Scheduler takes the snapshots of the schedules.
@@ -85,7 +92,14 @@ type Options struct {
 // A schedule is due at the first time of its expression after its last run began; a schedule that
 // never ran is due at once. So the scheduler makes up once for runs that were missed while the
 // daemon was down. With SkipImmediately, times before the start of the daemon, or before the end of
-// a pause, do not count. A run that failed is not retried before the schedule is due next.
+// a pause, do not count.
+//
+// A run that failed is retried after a minute, and then after twice the time each, at most half of
+// the interval, until the schedule is due next or is not overdue any more. A run that an operator
+// stopped is not retried.
+//
+// The clock of a host can be ahead and be set back. A recorded time that the clock has not reached
+// counts as now, see correctClocks.
 type Scheduler struct {
 	Options
 	wake chan struct{} // holds one when a change may shorten the sleep of Run
@@ -101,8 +115,8 @@ type Scheduler struct {
 
 // New reads the recorded states of the schedules.
 func New(ctx context.Context, o Options) (*Scheduler, error) {
-	now := time.Now().Round(0)
 	r := &Scheduler{Options: o, wake: make(chan struct{}, 1)}
+	now := r.now()
 	for _, s := range o.Schedules {
 		parsed, err := ParseCron(s.Cron)
 		if err != nil {
@@ -117,10 +131,11 @@ func New(ctx context.Context, o Options) (*Scheduler, error) {
 			return nil, err
 		}
 		d.rewind(now)
-		o.Metrics.ScheduleKnown(s.Name, d.state.LastSuccess)
+		o.Metrics.ScheduleKnown(s.Name, reached(d.state.LastSuccess, now))
 		r.list = append(r.list, d)
 	}
 	slices.SortFunc(r.list, func(a, b *scheduled) int { return strings.Compare(a.Name, b.Name) })
+	r.correctClocks(now)
 	return r, nil
 }
 
@@ -129,7 +144,9 @@ func New(ctx context.Context, o Options) (*Scheduler, error) {
 func (r *Scheduler) Run(ctx context.Context) {
 	defer r.runs.Wait()
 	for {
-		wait := r.step(ctx, time.Now().Round(0))
+		now := r.now()
+		r.correctClocks(now)
+		wait := r.step(ctx, now)
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -153,7 +170,11 @@ func (r *Scheduler) step(ctx context.Context, now time.Time) time.Duration {
 			continue
 		}
 		if !d.due.After(now) {
-			d.due = d.cron.Next(now)
+			tries := 1
+			if d.retry {
+				tries = d.state.Tries + 1
+			}
+			d.due, d.retry = d.next(now), false
 			if d.running {
 				d.skipped++
 				r.Metrics.RunSkipped(d.Name)
@@ -161,9 +182,9 @@ func (r *Scheduler) step(ctx context.Context, now time.Time) time.Duration {
 			} else {
 				d.running = true
 				r.runs.Go(func() {
-					began := time.Now().Round(0)
-					if run, err := r.begin(ctx, d, began); err == nil {
-						r.finish(d, began, run)
+					// A later time could have another jitter, and so another next time.
+					if run, err := r.begin(ctx, d, now, tries); err == nil {
+						r.finish(d, now, run)
 					}
 				})
 			}
@@ -181,33 +202,38 @@ func (r *Scheduler) observe(d *scheduled, now time.Time) {
 	r.Metrics.Overdue(d.Name, late)
 }
 
-// begin begins a run and records it; d.running is set already. It records and logs an error as the
-// end of the run.
-func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time) (Run, error) {
+// begin begins a run and records it; d.running is set already. tries counts this run and those
+// before it that failed for the same time. begin records and logs an error as the end of the run.
+func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time, tries int) (
+	Run, error) {
 	run, err := r.Snapshots.BeginSnapshot(ctx, SnapshotRequest{Schedule: d.Name, Source: d.Source,
 		Location: d.Location, Namespaces: d.Namespaces, Interval: d.interval(began), TTL: d.TTL})
+	id := catalog.OperationID("")
+	if err == nil {
+		id = run.Operation().ID
+		r.Log.Info("schedule began a snapshot", "schedule", d.Name, "operation", id)
+	}
+	r.record(d, func(s *catalog.ScheduleState) {
+		s.LastRun, s.LastOperation, s.Tries = began, id, tries
+	})
 	if err != nil {
-		r.record(d, func(s *catalog.ScheduleState) { s.LastRun, s.LastOperation = began, "" })
-		r.end(d, began, err)
+		r.end(d, began, err, false)
 		return nil, err
 	}
-	id := run.Operation().ID
-	r.Log.Info("schedule began a snapshot", "schedule", d.Name, "operation", id)
-	r.record(d, func(s *catalog.ScheduleState) { s.LastRun, s.LastOperation = began, id })
 	return run, nil
 }
 
 // finish waits for a run, records its end, and begins the prune that follows it.
 func (r *Scheduler) finish(d *scheduled, began time.Time, run Run) {
 	err := run.Wait()
-	r.end(d, began, err)
+	r.end(d, began, err, run.Stopped())
 	if err == nil {
 		r.prune(d.Name, run.Operation().Location)
 	}
 }
 
-// end records how a run ended.
-func (r *Scheduler) end(d *scheduled, began time.Time, err error) {
+// end records how a run ended, and when a run that failed is retried.
+func (r *Scheduler) end(d *scheduled, began time.Time, err error, stopped bool) {
 	if err != nil {
 		r.Log.Error("schedule took no snapshot", "schedule", d.Name, "error", err)
 	}
@@ -218,11 +244,28 @@ func (r *Scheduler) end(d *scheduled, began time.Time, err error) {
 		} else {
 			s.LastSuccess = began
 		}
+		if err == nil || stopped {
+			s.Tries = 0
+		}
 	})
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
 	d.running = false
-	r.observe(d, time.Now())
-	r.mu.Unlock()
+	if d.retry { // of a run before one that an operator requested
+		d.due, d.retry = d.next(now), false
+	}
+	d.retryAfter(now, now)
+	r.observe(d, now)
+	r.wakeUp()
+}
+
+// wakeUp makes Run look again at what is due.
+func (r *Scheduler) wakeUp() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // Run wakes up anyway
+	}
 }
 
 // prune begins a prune of the location of a snapshot, unless one began within the hour. Nobody
@@ -268,7 +311,7 @@ func (r *Scheduler) find(name string) (*scheduled, error) {
 func (r *Scheduler) List() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now := r.now()
 	list := make([]Status, 0, len(r.list))
 	for _, d := range r.list {
 		list = append(list, d.status(now))
@@ -293,16 +336,13 @@ func (r *Scheduler) SetPaused(ctx context.Context, name string, paused bool) (St
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now().Round(0)
+	now := r.now()
 	before := d.paused()
 	d.state = state
 	if before && !paused {
 		d.rewind(now)
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default: // Run wakes up anyway
-	}
+	r.wakeUp()
 	return d.status(now), nil
 }
 
@@ -321,9 +361,9 @@ func (r *Scheduler) RunNow(ctx context.Context, name string) (catalog.Operation,
 	}
 	d.running = true
 	r.mu.Unlock()
-	began := time.Now().Round(0)
+	began := r.now()
 	r.runs.Add(1) // before the run begins: Run must not return before its end
-	run, err := r.begin(ctx, d, began)
+	run, err := r.begin(ctx, d, began, 1)
 	if err != nil {
 		r.runs.Done()
 		return catalog.Operation{}, err

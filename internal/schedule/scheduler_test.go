@@ -28,15 +28,19 @@ type fixture struct {
 	begun    []time.Time
 	requests []SnapshotRequest
 	takes    time.Duration
-	fails    error // of the run
-	refuse   error // of its beginning
+	fails    error         // of the run
+	refuse   error         // of its beginning
+	stops    bool          // an operator stops the run
+	ahead    time.Duration // by which the scheduler's clock is ahead
 
 	prunes       []time.Time
 	lastPrune    time.Time
 	pruneRunning bool
 
-	skipped int
-	overdue time.Duration
+	skipped     int
+	overdue     time.Duration
+	wentBack    int
+	lastSuccess time.Time
 }
 
 func newFixture(t *testing.T, path string, schedules ...Schedule) *fixture {
@@ -48,15 +52,22 @@ func newFixture(t *testing.T, path string, schedules ...Schedule) *fixture {
 func newFixtureThat(t *testing.T, path string, set func(*fixture),
 	schedules ...Schedule) *fixture {
 	t.Helper()
+	return newFixtureAhead(t, path, 0, set, schedules...)
+}
+
+// newFixtureAhead makes a scheduler whose clock is ahead of the bubble's.
+func newFixtureAhead(t *testing.T, path string, ahead time.Duration, set func(*fixture),
+	schedules ...Schedule) *fixture {
+	t.Helper()
 	c, err := catalog.Open(t.Context(), path, catalog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t}
+	f := &fixture{t: t, ahead: ahead}
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Scheduler, err = New(ctx, Options{Schedules: schedules,
 		Snapshots: &snapshots{f, ctx}, States: c, Metrics: &metrics{f},
-		Log: slog.New(slog.DiscardHandler), Prune: true})
+		Log: slog.New(slog.DiscardHandler), Prune: true, Now: f.clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +99,8 @@ func (s *snapshots) BeginSnapshot(_ context.Context, r SnapshotRequest) (Run, er
 	}
 	s.begun, s.requests = append(s.begun, time.Now().UTC()), append(s.requests, r)
 	id := catalog.OperationID(fmt.Sprintf("op%d", len(s.begun)))
-	return &run{catalog.Operation{ID: id, Location: "l"}, s.daemon, time.After(s.takes), s.fails}, nil
+	return &run{catalog.Operation{ID: id, Location: "l"}, s.daemon, time.After(s.takes), s.fails,
+		s.stops}, nil
 }
 
 func (s *snapshots) BeginPrune(schedule, location string) {
@@ -112,7 +124,10 @@ type run struct {
 	daemon    context.Context
 	ends      <-chan time.Time
 	fails     error
+	stops     bool
 }
+
+func (r *run) Stopped() bool { return r.stops }
 
 func (r *run) Operation() catalog.Operation { return r.operation }
 
@@ -127,7 +142,18 @@ func (r *run) Wait() error {
 
 type metrics struct{ *fixture }
 
-func (m *metrics) ScheduleKnown(string, time.Time) {}
+func (m *metrics) ScheduleKnown(_ string, lastSuccess time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lastSuccess = lastSuccess
+}
+
+func (m *metrics) ClockWentBack(_ string, lastSuccess time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wentBack++
+	m.lastSuccess = lastSuccess
+}
 
 func (m *metrics) RunSkipped(string) {
 	m.mu.Lock()
@@ -139,6 +165,27 @@ func (m *metrics) Overdue(_ string, by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.overdue = by
+}
+
+// clock is the scheduler's.
+func (f *fixture) clock() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Add(f.ahead)
+}
+
+// setAhead sets the scheduler's clock.
+func (f *fixture) setAhead(ahead time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ahead = ahead
+}
+
+// observed returns what the metrics have.
+func (f *fixture) observed() (overdue time.Duration, wentBack int, lastSuccess time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.overdue, f.wentBack, f.lastSuccess
 }
 
 // then says how runs go from now on.
@@ -247,35 +294,6 @@ func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 		_, err := f.RunNow(t.Context(), "s")
 		if e, ok := errors.AsType[*RunningError](err); !ok || e.Operation != "op2" {
 			t.Errorf("run while one is going: %v", err)
-		}
-		f.stop()
-	})
-}
-
-func TestFailedRunWaitsAndIsOverdue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f := newFixtureThat(t, t.TempDir()+"/c.db", func(f *fixture) { f.fails = errors.New("no space") },
-			Schedule{Name: "s", Cron: "@hourly"})
-		rest(30 * time.Minute)
-		f.times(began, 0)
-		if s := f.only(); s.LastError != "no space" || !s.Overdue || !s.LastSuccess.IsZero() {
-			t.Errorf("after a failure: %v", s)
-		}
-		if f.overdue != 30*time.Minute {
-			t.Errorf("overdue for %v", f.overdue)
-		}
-		f.then(nil, errors.New("unreachable"))
-		rest(time.Hour)
-		f.times(began, 0)
-		if s := f.only(); s.LastError != "unreachable" || s.LastOperation != "" {
-			t.Errorf("after one that could not begin: %v", s)
-		}
-		f.then(nil, nil)
-		rest(time.Hour)
-		f.times(began, 0, 2*time.Hour)
-		if s := f.only(); s.LastError != "" || s.Overdue || s.LastOperation != "op2" {
-			t.Errorf("after a success: %v", s)
 		}
 		f.stop()
 	})

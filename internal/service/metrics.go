@@ -23,6 +23,7 @@ type metrics struct {
 	fence     fenceMetrics
 	running   *prometheus.GaugeVec
 	skipped   *prometheus.CounterVec
+	wentBack  *prometheus.CounterVec
 	overdue   *prometheus.GaugeVec
 	missing   *prometheus.GaugeVec
 	sequence  *prometheus.GaugeVec
@@ -69,7 +70,7 @@ type runMetrics struct {
 func (m *metrics) ScheduleKnown(schedule string, lastSuccess time.Time) {
 	s := m.snapshots
 	for _, c := range []*prometheus.CounterVec{s.attempts, s.successes, s.failures, s.warnings,
-		s.wrote, m.skipped} {
+		s.wrote, m.skipped, m.wentBack} {
 		c.WithLabelValues(schedule)
 	}
 	s.lastSuccess.WithLabelValues(schedule)
@@ -86,6 +87,14 @@ func (m *metrics) RunSkipped(schedule string) { m.skipped.WithLabelValues(schedu
 // Overdue implements schedule.Metrics.
 func (m *metrics) Overdue(schedule string, by time.Duration) {
 	m.overdue.WithLabelValues(schedule).Set(by.Seconds())
+}
+
+// ClockWentBack implements schedule.Metrics.
+func (m *metrics) ClockWentBack(schedule string, lastSuccess time.Time) {
+	m.wentBack.WithLabelValues(schedule).Inc()
+	if !lastSuccess.IsZero() {
+		m.snapshots.lastSuccess.WithLabelValues(schedule).Set(float64(lastSuccess.Unix()))
+	}
 }
 
 func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Duration,

@@ -51,6 +51,8 @@ func newMetrics(registerer prometheus.Registerer, version string) *metrics {
 		running: r.gauge("operations_running", "Operations at work now.", operationLabel),
 		skipped: r.counter("schedule_skipped_total",
 			"Runs that were due while the run before was not at its end.", scheduleLabel),
+		wentBack: r.counter("schedule_clock_went_back_total", "How often times of the schedule were "+
+			"ahead of the clock and were corrected.", scheduleLabel),
 		overdue: r.gauge("schedule_overdue_seconds", "How long ago a run was due that has not "+
 			"succeeded; 0 when none is.", scheduleLabel),
 		missing: r.gauge("snapshot_missing", "Snapshots that this host knows and the store does not "+

@@ -46,6 +46,8 @@ type operationRun struct {
 	begun catalog.Operation
 	ended chan struct{} // closed once the end is recorded
 	err   error         // how the run ended; set before ended is closed
+	// stopped says that the run ended on request; set before ended is closed.
+	stopped bool
 }
 
 // Operation returns the operation as it was when the run began.
@@ -56,6 +58,9 @@ func (r *operationRun) Wait() error {
 	<-r.ended
 	return r.err
 }
+
+// Stopped reports whether the run ended on request. Call it after Wait.
+func (r *operationRun) Stopped() bool { return r.stopped }
 
 // start begins the run of an operation in the background. The error of run decides the state in
 // which the operation ends; its context ends when the operation or the server is asked to stop.
@@ -108,7 +113,7 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 		if state == catalog.Succeeded {
 			s.settleReleased(context.WithoutCancel(ctx), c, id)
 		}
-		r.err = err
+		r.err, r.stopped = err, why.Cause == catalog.StopRequested
 		s.runClosed(id, r)
 		if !s.cfg.Daemon { // a daemon does it by a timer
 			s.forgetOperations(context.WithoutCancel(ctx), c)

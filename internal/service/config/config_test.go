@@ -113,7 +113,7 @@ spec:
 ---
 apiVersion: velero.io/v1
 kind: Schedule
-metadata: {name: often, annotations: {mgmtd.dev/management-cluster: edge}}
+metadata: {name: often, annotations: {mgmtd.dev/management-cluster: edge, mgmtd.dev/jitter: 10s}}
 spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, b], storageLocation: disk}}
 `
 
@@ -128,7 +128,7 @@ func TestLoadReadsEverySetting(t *testing.T) {
 		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main",
 			SkipImmediately: true, TTL: 720 * time.Hour},
 		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a",
-			"b"}, Paused: true},
+			"b"}, Paused: true, Jitter: 10 * time.Second},
 	}
 	if diff := cmp.Diff(want, c.Service.Schedules); diff != "" {
 		t.Error(diff)

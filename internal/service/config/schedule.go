@@ -14,6 +14,9 @@ import (
 // sourceAnnotation names the management cluster of a Schedule.
 const sourceAnnotation = annotationPrefix + "management-cluster"
 
+// jitterAnnotation is the longest time by which the runs of a Schedule are delayed.
+const jitterAnnotation = annotationPrefix + "jitter"
+
 var scheduleRules = map[string]rule{
 	"spec.schedule": honoured, "spec.paused": honoured, "spec.skipImmediately": honoured,
 	"spec.template.ttl": honoured, "spec.template.includedNamespaces": honoured,
@@ -42,7 +45,7 @@ func (r *reader) readSchedules(documents []*document, c *Config) []schedule.Sche
 		if !ok {
 			continue
 		}
-		d.checkAnnotations(doc.Annotations, sourceAnnotation)
+		d.checkAnnotations(doc.Annotations, sourceAnnotation, jitterAnnotation)
 		list = append(list, schedule.Schedule{
 			Name: d.name, Cron: d.readCron(doc.Spec.Schedule),
 			Source:     d.readSource(doc.Annotations[sourceAnnotation], c),
@@ -50,6 +53,7 @@ func (r *reader) readSchedules(documents []*document, c *Config) []schedule.Sche
 			Namespaces: d.readNamespaces(doc.Spec.Template.IncludedNamespaces),
 			TTL:        d.readTTL(doc.Spec.Template.TTL.Duration), Paused: doc.Spec.Paused,
 			SkipImmediately: doc.Spec.SkipImmediately != nil && *doc.Spec.SkipImmediately,
+			Jitter:          d.readJitter(doc.Annotations),
 		})
 	}
 	return list
@@ -61,6 +65,19 @@ func (d *document) readTTL(ttl time.Duration) time.Duration {
 			"such as 720h, or remove it")
 	}
 	return ttl
+}
+
+func (d *document) readJitter(annotations map[string]string) time.Duration {
+	text, ok := annotations[jitterAnnotation]
+	if !ok {
+		return 0
+	}
+	jitter, err := time.ParseDuration(text)
+	if err != nil || jitter < 0 {
+		d.problem("metadata.annotations."+jitterAnnotation, fmt.Sprintf("%q is not a duration", text),
+			"write by how much a run may be delayed, such as 5m, or remove it")
+	}
+	return jitter
 }
 
 func (d *document) readCron(expression string) string {
