@@ -151,12 +151,12 @@ func (v *Verifier) runLocation(ctx context.Context, l *verifiedLocation) {
 
 // step does what is due, one thing after the other, and returns how long to sleep.
 func (v *Verifier) step(ctx context.Context, l *verifiedLocation) time.Duration {
-	if now := time.Now().Round(0); !l.list.After(now) {
+	if now := time.Now().Round(0); reachedOrAhead(l.list, now, v.options.Every) {
 		l.list = now.Add(v.listSources(ctx, l))
 	}
 	for _, source := range slices.Sorted(maps.Keys(l.sources)) {
 		for _, c := range l.sources[source] {
-			if ctx.Err() == nil && !c.due.After(time.Now()) {
+			if ctx.Err() == nil && reachedOrAhead(c.due, time.Now().Round(0), c.every) {
 				v.verify(ctx, l, c)
 			}
 		}
@@ -170,6 +170,12 @@ func (v *Verifier) step(ctx context.Context, l *verifiedLocation) time.Duration 
 		}
 	}
 	return max(0, time.Until(next))
+}
+
+// reachedOrAhead reports whether a time that recurs after every is reached, or lies so far ahead
+// that the clock was ahead when it was set.
+func reachedOrAhead(at, now time.Time, every time.Duration) bool {
+	return !at.After(now) || at.After(now.Add(every+clockTolerance))
 }
 
 // listSources adds the sources of a location, and returns when to list them again.

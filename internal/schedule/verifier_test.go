@@ -313,3 +313,21 @@ func TestFullVerifyReplacesTheOther(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestClockThatGoesBackStopsNoVerify: what a clock that was ahead by years made due is due now.
+func TestClockThatGoesBackStopsNoVerify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newVerifyFixture(t, t.TempDir()+"/c.db", structureDaily(), func(*verifyFixture) {}, "l")
+		rest(time.Hour)
+		f.saw("0s l/a structure")
+		l := f.locations["l"]
+		l.list = l.list.Add(tenYears)
+		l.sources["a"][0].due = l.sources["a"][0].due.Add(tenYears)
+		f.NewSnapshot("l", "a") // makes the verifier look
+		rest(time.Minute)
+		f.saw("1h0m0s l/a structure")
+		rest(24 * time.Hour)
+		f.saw("25h0m0s l/a structure")
+		f.stop()
+	})
+}
