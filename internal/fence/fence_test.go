@@ -1,9 +1,13 @@
 package fence
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -18,6 +22,20 @@ func fenced(why string) map[string]string {
 func isPaused(u *unstructured.Unstructured) bool {
 	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 	return paused
+}
+
+// TestAFenceThatIsRefusedQuotesNoValue: a webhook may quote the variables of a topology.
+func TestAFenceThatIsRefusedQuotesNoValue(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("w", false, nil)
+	m.refuse = func(*unstructured.Unstructured) error {
+		return apierrors.NewForbidden(resourceOf(c.Ref), "w", errors.New("token hunter2"))
+	}
+	r := m.fence().Pause(t.Context(), []Cluster{c}, capi.FencedByOperator)
+	if len(r.Findings) == 0 || !strings.Contains(fmt.Sprint(r.Findings), "Forbidden (403)") ||
+		strings.Contains(fmt.Sprint(r.Findings), "hunter2") {
+		t.Errorf("findings %v", r.Findings)
+	}
 }
 
 // TestFenceByAnOlderRecordLeavesAClusterThatWasReleasedMeanwhile: the record was read before a move

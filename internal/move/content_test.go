@@ -3,6 +3,7 @@ package move
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,44 +17,56 @@ import (
 // and the catalog alone. A host with the signing key and other recipients makes the same.
 func TestI6TheCatalogConfirmsNoGuessAtACluster(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := store.Keygen(filepath.Join(dir, "keys"), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	open := func(key string, plain bool) *store.Store {
-		keys, err := store.LoadKeys(store.KeyOptions{SigningKeyFile: key})
+	keygen := func(name string) store.Generated {
+		made, err := store.Keygen(filepath.Join(dir, name), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
+		return made
+	}
+	own, others := keygen("keys"), keygen("others")
+	signingKey := filepath.Join(dir, "keys", "signing.key")
+	// open opens one of two stores: one without recipients is plain.
+	open := func(key string, recipients ...string) *store.Store {
+		keys, err := store.LoadKeys(store.KeyOptions{SigningKeyFile: key, Recipients: recipients})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := len(recipients) == 0
 		s, err := store.Open(t.Context(), store.Options{Keys: keys, Plain: plain, Create: true,
-			Bucket: directory.New(filepath.Join(dir, "store"))})
+			Bucket: directory.New(filepath.Join(dir, fmt.Sprint("store plain ", plain)))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
+	idsOf := func(snapshot string, st *store.Store) *batch {
+		b := &batch{Snapshot: snapshot}
+		if err := b.setIDs(st); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
 	text := []byte(`{"variable":"guess"}`)
 	bare := sha256.Sum256(text)
 	salted := sha256.Sum256(append([]byte("s1"), text...))
-	b := &batch{Snapshot: "s1"}
-	if err := b.setIDs(open(filepath.Join(dir, "keys", "signing.key"), true)); err != nil {
-		t.Fatal(err)
-	}
+	b, unsigned := idsOf("s1", open(signingKey)), idsOf("s1", open(""))
 	id := b.contentID(text)
 	for _, sum := range [][32]byte{bare, salted} {
 		if strings.Contains(id, hex.EncodeToString(sum[:16])) {
 			t.Errorf("the id %s is a hash", id)
 		}
 	}
-	other := &batch{Snapshot: "s2"}
-	if err := other.setIDs(open(filepath.Join(dir, "keys", "signing.key"), true)); err != nil {
-		t.Fatal(err)
+	if strings.Contains(unsigned.contentID(text), hex.EncodeToString(bare[:16])) {
+		t.Error("the id of a move without a key is a bare hash")
 	}
-	if other.contentID(text) == id {
+	if idsOf("s2", open(signingKey)).contentID(text) == id {
 		t.Error("two batches have the same id of one content")
 	}
-	unsigned := &batch{Snapshot: "s1"}
-	if err := unsigned.setIDs(open("", true)); err != nil {
-		t.Fatal(err)
+	here := idsOf("s1", open(signingKey, own.Recipient))
+	if there := idsOf("s1", open(signingKey, own.Recipient, others.Recipient)); here.contentID(text) !=
+		there.contentID(text) {
+		t.Error("a host with other recipients makes another id")
 	}
 	for name, tt := range map[string]struct {
 		b    *batch

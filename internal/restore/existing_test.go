@@ -2,6 +2,7 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -29,9 +30,11 @@ func errorsOf(p *Plan) (texts []string) {
 // TestAKindThatCannotBeListedIsAFinding: the conversion webhook of one kind is down. The units with
 // objects of the kind are blocked, and all other findings come, too.
 func TestAKindThatCannotBeListedIsAFinding(t *testing.T) {
-	machine := fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":%q,"name":"m",
-		"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
-		"spec":{"clusterName":"w"}}`, "one")
+	machine := func(name, version string) string {
+		return fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":"one","name":%q,
+			"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
+			"spec":{"clusterName":"w","version":%q}}`, name, version)
+	}
 	down := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Status: metav1.StatusFailure,
 		Message: "conversion webhook for cluster.x-k8s.io/v1beta1, Kind=Machine failed: it is " +
 			"not there"}}
@@ -49,7 +52,11 @@ func TestAKindThatCannotBeListedIsAFinding(t *testing.T) {
 		target := newMemory(t, "target", `{"kind":"Namespace","metadata":{"name":"two",
 			"labels":{"team":"two"},"annotations":{"cattle.io/status":"old"}}}`,
 			`{"kind":"ClusterClass","metadata":{"namespace":"two","name":"class"},"spec":{"text":"other"}}`)
-		source := twoTenantsOwning(t, machine)
+		if tt.kind == "Machine" { // it differs, and is not compared: a first page has shown it
+			shown := newMemory(t, "shown", machine("first-page", "v1.2.3"))
+			maps.Copy(target.objects, shown.objects)
+		}
+		source := twoTenantsOwning(t, machine("first-page", "v1.2.2"), machine("m", "v1.2.2"))
 		source.set(t, "ClusterClass.cluster.x-k8s.io/two/class", func(u *unstructured.Unstructured) {
 			u.Object["spec"] = map[string]any{"text": "as it was"}
 		})

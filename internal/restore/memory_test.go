@@ -46,7 +46,7 @@ type memory struct {
 	convertIn, convertOut func(u *unstructured.Unstructured)
 	// onList, when set, is called before each LIST.
 	onList func(k kube.Kind, o kube.ListOptions)
-	// refuseList, when set, is asked before each LIST.
+	// refuseList, when set, is asked at the end of each LIST, as if the last page were refused.
 	refuseList func(k kube.Kind) error
 	// onGet, when set, is called before each GET.
 	onGet func(ref object.Ref)
@@ -133,11 +133,6 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 	if m.onList != nil {
 		m.onList(k, o)
 	}
-	if m.refuseList != nil {
-		if err := m.refuseList(k); err != nil {
-			return kube.ListResult{}, err
-		}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	result := kube.ListResult{ResourceVersion: fmt.Sprint(m.version)}
@@ -156,6 +151,9 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 			return result, err
 		}
 		result.Items++
+	}
+	if m.refuseList != nil {
+		return result, m.refuseList(k)
 	}
 	return result, nil
 }

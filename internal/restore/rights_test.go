@@ -45,7 +45,11 @@ func TestRightsOfARollbackAreAskedBefore(t *testing.T) {
 		source := twoTenantsOwning(t, `{"kind":"Machine","metadata":{"namespace":"one","name":"m",
 			"labels":{"cluster.x-k8s.io/cluster-name":"w"},
 			"ownerReferences":[{"kind":"Cluster","name":"w","blockOwnerDeletion":true}]},
-			"spec":{"clusterName":"w"}}`)
+			"spec":{"clusterName":"w"}}`,
+			// its owner may be deleted before it: nobody asks for the finalizers of Machines
+			`{"kind":"Secret","metadata":{"namespace":"one","name":"s",
+			"labels":{"cluster.x-k8s.io/cluster-name":"w"},
+			"ownerReferences":[{"kind":"Machine","name":"m"}]}}`)
 		x := newTrial(t, source, newMemory(t, "target"))
 		x.spec.SourceAtWork = move
 		x.prober = &limited{memory: x.target, lacks: []string{"patch clusters", "delete clusters",
