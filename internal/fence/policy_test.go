@@ -10,6 +10,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
+var (
+	policyRef  = object.Ref{Group: policyKind.Group, Kind: policyKind.Kind, Name: policyName}
+	bindingRef = object.Ref{Group: bindingKind.Group, Kind: bindingKind.Kind, Name: policyName}
+)
+
 // TestArmMendsAPolicyThatSomebodyEdited: one that matches nothing would be proven by nothing but
 // the dry run of a creation, and a binding that only warns denies nothing.
 func TestArmMendsAPolicyThatSomebodyEdited(t *testing.T) {
@@ -23,8 +28,7 @@ func TestArmMendsAPolicyThatSomebodyEdited(t *testing.T) {
 		}
 	}
 	arm()
-	policy := object.Ref{Group: policyKind.Group, Kind: policyKind.Kind, Name: policyName}
-	binding := object.Ref{Group: bindingKind.Group, Kind: bindingKind.Kind, Name: policyName}
+	policy, binding := policyRef, bindingRef
 	spec := func(ref object.Ref, path ...string) any {
 		v, _, _ := unstructured.NestedFieldNoCopy(m.objects[ref].Object, append([]string{"spec"}, path...)...)
 		return v
@@ -110,6 +114,38 @@ func TestDisarmEndsTheListWithItsLastCluster(t *testing.T) {
 	}
 	if err := p.Allow(t.Context(), b.Ref); err != nil || m.objects[listRef] != nil || !m.enforced() {
 		t.Errorf("left %v, %v", m.objects, err)
+	}
+	// without the list, a policy that denied would stop every write of a Cluster
+	without, _, _ := unstructured.NestedString(m.objects[bindingRef].Object, "spec", "paramRef",
+		"parameterNotFoundAction")
+	if without != "Allow" {
+		t.Errorf("without the list the policy does %q", without)
+	}
+}
+
+// TestAPolicyThatIsMissingOrEditedIsNotEnforced: its list alone protects nothing.
+func TestAPolicyThatIsMissingOrEditedIsNotEnforced(t *testing.T) {
+	for _, part := range []object.Ref{policyRef, bindingRef} {
+		m := newMemory()
+		c := m.addCluster("w", true, nil)
+		p := m.fence().Policy
+		if err := p.Arm(t.Context(), []Cluster{c}); err != nil {
+			t.Fatal(err)
+		}
+		enforced := func(want bool) {
+			t.Helper()
+			if s, err := p.State(t.Context()); err != nil || s.Enforced != want || !s.Denies(c.Ref) {
+				t.Errorf("%s: state %v, %v", part, s, err)
+			}
+		}
+		enforced(true)
+		if err := unstructured.SetNestedField(m.objects[part].Object, "other", "spec",
+			"edited"); err != nil {
+			t.Fatal(err)
+		}
+		enforced(false)
+		delete(m.objects, part)
+		enforced(false)
 	}
 }
 

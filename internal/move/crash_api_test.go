@@ -25,7 +25,6 @@ import (
 const (
 	crashFixtures      = 2  // fleets that move at the same time
 	leastKinds         = 10 // fewer kinds of steps mean that they are not found any more
-	rollbackStep       = 4  // of the points of a rollback, every fourth is in the matrix
 	mostBrokenFixtures = 3
 )
 
@@ -35,20 +34,6 @@ var (
 	verbose = os.Getenv("MGMTD_TEST_VERBOSE") != ""
 	only    = os.Getenv("MGMTD_TEST_STATES")
 )
-
-// crash is one state of the matrix: the point at which the move dies, and perhaps a second one in
-// the process that resumes it.
-type crash struct {
-	First kill
-	// Second is the point in the process that resumes; nil when that one lives.
-	Second *kill
-	// Back says that the move is rolled back, not resumed, if nothing is handed over.
-	Back bool
-	// Fresh says that the namespace does not exist on the target.
-	Fresh bool
-	// Lost says that the catalog is lost with the process: another host goes on.
-	Lost bool
-}
 
 func (c crash) String() string {
 	text := "killed " + c.First.String()
@@ -81,11 +66,11 @@ func TestAPIMoveCrashes(t *testing.T) {
 		m.fixtures = append(m.fixtures, newFixture(t, fmt.Sprintf("crash-%d", len(m.fixtures))))
 	}
 	all, match := len(todo), regexp.MustCompile(only)
+	kinds := kindsOf(todo)
 	if only == "" {
 		todo = oneOfEachKind(todo)
 	}
 	todo = slices.DeleteFunc(todo, func(c crash) bool { return !match.MatchString(c.String()) })
-	kinds := kindsOf(todo)
 	for i := range todo {
 		todo[i].Lost = i%4 < 2 // both with and without Back, which alternates
 	}

@@ -53,26 +53,6 @@ type order struct {
 	Host   string
 }
 
-// Where in a step a process dies.
-const (
-	before = "before" // its record says begun, and its function has not run
-	inside = "inside" // at a write
-	after  = "after"  // its record says that it ended
-	atKey  = "at-key" // not in a step: when a key is written to the store
-)
-
-// kill says when a process dies.
-type kill struct {
-	Point string
-	Step  string // the key, with ns in place of the namespace
-	Undo  bool   // of the way back
-	Write int    // inside: the number of the write, of this step, from 1
-	// Key is the beginning of the keys of the store at whose write a process dies, in any step.
-	Key string
-	// Answered: after the answer to the write, not before it was sent.
-	Answered bool
-}
-
 func (k kill) String() string {
 	text := k.Point
 	if k.Point == inside || k.Point == atKey {
@@ -85,13 +65,6 @@ func (k kill) String() string {
 		text += " undoing"
 	}
 	return text + " of " + k.Step + k.Key
-}
-
-// traced is one step as a process went through it.
-type traced struct {
-	Step   string
-	Undo   bool
-	Writes int // to both sides
 }
 
 // end is the end of an operation, which its process prints on standard output.

@@ -1,0 +1,73 @@
+package move_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// tracedSteps are steps of three units in two batches, as a process traces them.
+func tracedSteps(undo bool, shared, ofUnit []string) (steps []traced) {
+	for batch := range 2 {
+		for _, phase := range shared {
+			steps = append(steps, traced{Step: fmt.Sprintf("-/%s-b%d", phase, batch+1), Undo: undo,
+				Writes: 1})
+		}
+	}
+	for i, phase := range ofUnit {
+		for unit := range 3 {
+			steps = append(steps, traced{Step: fmt.Sprintf("ns/w-%d/%s", unit, phase), Undo: undo,
+				Writes: i})
+		}
+	}
+	return steps
+}
+
+// TestAProcessOfTheSampleDiesInEachKindOfStep: so do those of the matrix, of which it is a sample.
+func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
+	shared := []string{"create", "verify-shared", "release-shared", "retire-shared"}
+	ofUnit := []string{"pause", "create", "owners", "hand-over", "release", "post-flight", "retire"}
+	backAgain := tracedSteps(false, shared, ofUnit)
+	there := append([]traced{{Step: "-/namespace", Writes: 1}}, backAgain...)
+	undone := append(tracedSteps(true, nil, []string{"owners", "create", "pause"}),
+		traced{Step: "-/create-b1", Undo: true, Writes: 1}, traced{Step: "-/once", Undo: true}, traced{Step: "-/rare", Undo: true})
+	want := []string{"create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
+		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo create", "undo once",
+		"undo owners", "undo pause", "undo rare", "verify-shared"}
+	matrix := matrixOf(there, backAgain, undone)
+	sample := oneOfEachKind(matrix)
+	for name, all := range map[string][]crash{"matrix": matrix, "sample": sample} {
+		if got := slices.Sorted(maps.Keys(kindsOf(all))); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	if len(sample) > len(want) {
+		t.Errorf("%d states for %d kinds of steps", len(sample), len(want))
+	}
+	died := map[string]bool{}
+	for _, c := range sample {
+		died[c.First.Point] = true
+	}
+	for _, point := range []string{before, inside, after} {
+		if !died[point] {
+			t.Errorf("in the sample no process dies %s a step", point)
+		}
+	}
+	points := pointsOf([]traced{{Step: "-/s", Writes: 4}})
+	if want := []kill{{Point: before, Step: "-/s"}, {Point: inside, Step: "-/s", Write: 1, Answered: true},
+		{Point: inside, Step: "-/s", Write: 3}, {Point: after, Step: "-/s"}}; !slices.Equal(points, want) {
+		t.Errorf("points of a step: %v", points)
+	}
+	reached := map[kill]bool{}
+	for _, c := range matrix {
+		if reached[c.First] = true; c.Second != nil {
+			reached[*c.Second] = true
+		}
+	}
+	for _, p := range pointsOf(there) {
+		if !reached[p] {
+			t.Errorf("in the matrix no process dies %s %s", p.Point, p.Step)
+		}
+	}
+}
