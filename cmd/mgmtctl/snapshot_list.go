@@ -108,9 +108,9 @@ func scopeNote(s *mgmtv1.Snapshot) string {
 	case scope == "":
 		return "partial"
 	case s.GetSchedule() != "":
-		return "scope " + s.GetSchedule()
+		return "partial (scope " + s.GetSchedule() + ")"
 	default:
-		return "scope " + scope[:min(len(scope), 8)]
+		return "partial (scope " + scope[:min(len(scope), 8)] + ")"
 	}
 }
 

@@ -118,9 +118,10 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"store. Ask for a lower number only if they are gone for good.",
 		},
 		{
-			Code: CodePartialSnapshot, Area: AreaPlan, Severities: []Severity{Info},
-			Meaning: "The snapshot has the objects of selected namespaces only.",
-			Next:    "Nothing, when the namespaces that you need are in it.",
+			Code: CodePartialSnapshot, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The snapshot has the objects of selected namespaces only. The message names those " +
+				"that have workload clusters in it.",
+			Next: "Nothing, when the namespaces that you need are in it. Otherwise name another snapshot.",
 		},
 		{
 			Code: CodeNotInCut, Area: AreaPlan, Severities: []Severity{Warning},

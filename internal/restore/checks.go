@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -148,8 +149,7 @@ func checkSnapshot(_ context.Context, p *planner) error {
 				"and access log"})
 	}
 	if p.Snapshot.Envelope.Partial {
-		p.addAll(object.Finding{Severity: object.Info, Code: object.CodePartialSnapshot,
-			Message: "the snapshot holds chosen namespaces only"})
+		p.addAll(p.partial())
 	}
 	for _, k := range p.Snapshot.Envelope.NotInCut {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotInCut,
@@ -159,6 +159,25 @@ func checkSnapshot(_ context.Context, p *planner) error {
 }
 
 // checkKinds: every kind must be served at the version of the snapshot's objects.
+// partial returns the finding about a snapshot of a selection.
+func (p *planner) partial() object.Finding {
+	var namespaces []string
+	for _, cluster := range p.Snapshot.Graph.Clusters() {
+		namespaces = append(namespaces, cluster.Namespace)
+	}
+	slices.Sort(namespaces)
+	namespaces = slices.Compact(namespaces)
+	const shown = 10
+	in := strings.Join(namespaces[:min(len(namespaces), shown)], ", ")
+	if more := len(namespaces) - shown; more > 0 {
+		in += fmt.Sprintf(" and %d more", more)
+	}
+	return object.Finding{Severity: object.Warning, Code: object.CodePartialSnapshot,
+		Message: "the snapshot holds chosen namespaces only; it has workload clusters of " +
+			cmp.Or(in, "none"),
+		Hint: "use a snapshot of everything when you need more than these"}
+}
+
 func checkKinds(_ context.Context, p *planner) error {
 	type place struct {
 		unit string

@@ -34,7 +34,7 @@ type PassedOver struct {
 type Which struct {
 	// NotAfter leaves out those whose cut is later; zero leaves out none.
 	NotAfter time.Time
-	// Accept reports whether a snapshot counts; nil takes all.
+	// Accept reports whether a snapshot counts; nil takes all. It is called for one after the other.
 	Accept func(*Signed) bool
 }
 
@@ -115,7 +115,11 @@ func (n *newest) readAll(ctx context.Context, unread []StoredSnapshot) error {
 	}
 	err := g.Wait()
 	for i, stored := range unread {
-		n.read[stored.Key] = read[i]
+		c := read[i]
+		if c.envelope != nil && n.accept != nil && !n.accept(c.envelope) {
+			c.envelope = nil
+		}
+		n.read[stored.Key] = c
 	}
 	return err
 }
@@ -134,7 +138,7 @@ func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate,
 		return c, err
 	case !n.store.CanBeParent(&e):
 		c.passed = &TrustError{Key: e.Key().String(), Trust: e.Trust, KeyID: e.KeyID}
-	case n.accept == nil || n.accept(&e):
+	default:
 		c.envelope = &e
 	}
 	return c, nil

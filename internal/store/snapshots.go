@@ -163,10 +163,10 @@ type Found struct {
 
 // Find finds a snapshot of a source by the beginning of an id, by "latest", or by a time (RFC
 // 3339). Latest is the newest one (Newest) of a scope, and a time means the newest whose cut is not
-// after it; without a scope only whole snapshots count. Where no snapshot counts, they find one
-// that was passed over, so that its reader says what is wrong with it. An id finds snapshots of all
-// scopes, and reads no envelope. Errors: *LookupError when there is none or several, *UsageError
-// when ref is none of the three.
+// after it; without a scope only whole snapshots count, unless the source has partial ones of one
+// scope and no others. Where no snapshot counts, they find one that was passed over, so that its
+// reader says what is wrong with it. An id finds snapshots of all scopes, and reads no envelope.
+// Errors: *LookupError when there is none or several, *UsageError when ref is none of the three.
 func (s *Store) Find(ctx context.Context, source, ref, scope string) (Found, error) {
 	at, timeErr := time.Parse(time.RFC3339, ref)
 	isID := ref != "" && len(ref) <= layout.SnapshotIDLength &&
@@ -202,10 +202,17 @@ func (s *Store) findNewest(ctx context.Context, source, ref, scope string, notAf
 	if !layout.ValidSource(source) {
 		return Found{}, fmt.Errorf("find snapshot %.80q: source %.40q is not a UID", ref, source)
 	}
+	scopes := map[string]bool{} // of all that were read: all there are, when none is accepted
 	e, passed, err := s.Newest(ctx, source, Which{NotAfter: notAfter,
-		Accept: func(e *Signed) bool { return e.InScope(scope) }})
+		Accept: func(e *Signed) bool {
+			scopes[e.ScopeID()] = true
+			return e.InScope(scope)
+		}})
 	if err != nil {
 		return Found{}, err
+	}
+	if e == nil && scope == "" && len(scopes) == 1 && !scopes[""] {
+		return s.findNewest(ctx, source, ref, ScopeAny, notAfter)
 	}
 	if e != nil {
 		return Found{Key: e.Key(), PassedOver: passed}, nil
