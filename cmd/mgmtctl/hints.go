@@ -57,6 +57,7 @@ var overrideCommands = map[object.Code]string{
 		"takes it over",
 	object.CodeProviderOlder: "--force provider-older takes the risk",
 	object.CodePauseUnknown:  "then add --force pause-unknown",
+	object.CodeIncomplete:    "--force incomplete restores it without them",
 	object.CodeNeedMissing:   "--force need-missing takes the risk",
 	object.CodeRefused:       "--force refused restores its workload cluster without it",
 	object.CodeExtraOnTarget: "mgmtctl operation list, mgmtctl operation rollback ID; mgmtctl " +

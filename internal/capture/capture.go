@@ -33,6 +33,11 @@ var ErrHistory = errors.New("the source has gone back in time since the snapshot
 // cache and then watched, for at most two seconds, until all kinds are at one resourceVersion.
 const DefaultExactLimit = 2000
 
+// MaxReferences is how many owner references, and how many references in fields, an object may have
+// to be captured. Objects have a few; those that name many Machines or files have dozens. An API
+// server accepts as many as fit into 1.5 MiB, and each is longer in a snapshot than in its object.
+const MaxReferences = 1000
+
 // captureLists is how many LISTs run at once: more only queue at the API server.
 const captureLists = 4
 
@@ -274,6 +279,8 @@ type Cut struct {
 	Graph    *graph.Graph
 	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
 	LeftOut []object.Ref
+	// Omitted are the objects that are in scope and have more than MaxReferences.
+	Omitted []graph.Omitted
 	// NotCaptured are the nodes of all objects that were read and not captured.
 	NotCaptured []*graph.Node
 }

@@ -32,14 +32,15 @@ type selection struct {
 	// outside are the objects that were read and are not captured so far. What is outside of the
 	// scope is captured once a captured object needs it.
 	outside map[object.Ref]*graph.Node
-	wanted  map[object.Ref]string // named by a captured object, and by which field
+	wanted  map[object.Ref]string      // named by a captured object, and by which field
+	omitted map[object.Ref]*graph.Node // wanted, with too many references
 }
 
 func newSelection(all, kinds []kube.Kind, scope Scope, rows *capi.Table, from objects,
 	fn func(*graph.Node, []byte) error) *selection {
 	return &selection{all: all, kinds: kinds, scope: scope, rows: rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
-		wanted: map[object.Ref]string{}}
+		wanted: map[object.Ref]string{}, omitted: map[object.Ref]*graph.Node{}}
 }
 
 // selectedKinds are the kinds that are captured whole: those that belong to Cluster API by label,
@@ -81,6 +82,7 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 		return nil, err
 	}
 	cut := &Cut{Kinds: s.all, NotCaptured: slices.Collect(maps.Values(s.outside))}
+	omitted := slices.Collect(maps.Values(s.omitted))
 	for _, n := range cut.NotCaptured {
 		if isCore(n) && s.scope.has(n.Namespace) {
 			cut.LeftOut = append(cut.LeftOut, n.Ref)
@@ -88,6 +90,8 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 	}
 	slices.SortFunc(cut.LeftOut, object.CompareRefs)
 	cut.Graph = graph.New(s.nodes, s.rows)
+	cut.Omitted = cut.Graph.Omit(omitted)
+	cut.NotCaptured = append(cut.NotCaptured, omitted...)
 	return cut, nil
 }
 
@@ -112,10 +116,25 @@ func (s *selection) list(ctx context.Context, k kube.Kind, namespace, name strin
 			s.outside[n.Ref] = n
 			return nil
 		}
+		if len(n.Owners) > MaxReferences || len(n.Needs) > MaxReferences {
+			s.omit(n)
+			return nil
+		}
 		n.Why = why
 		s.add(n)
 		return s.fn(n, raw)
 	})
+}
+
+// omit leaves out an object that is wanted. Of its references it retains as many as show the next
+// capture that they are too many.
+func (s *selection) omit(n *graph.Node) {
+	n.Owners = slices.Clone(n.Owners[:min(len(n.Owners), MaxReferences+1)])
+	n.Needs = slices.Clone(n.Needs[:min(len(n.Needs), MaxReferences+1)])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.outside, n.Ref)
+	s.omitted[n.Ref] = n
 }
 
 // add captures an object.

@@ -25,6 +25,7 @@ const (
 	CodeSequenceLow        Code = "sequence-low"
 	CodePartialSnapshot    Code = "partial-snapshot"
 	CodeNotInCut           Code = "not-in-cut"
+	CodeIncomplete         Code = "incomplete"
 	CodeKindNotServed      Code = "kind-not-served"
 	CodeProviderMissing    Code = "provider-missing"
 	CodeProviderOlder      Code = "provider-older"
@@ -106,9 +107,10 @@ const (
 	CodeUnitAccepted       Code = "unit-accepted"
 
 	// Taking a snapshot.
-	CodeMissing       Code = "missing"
-	CodeNotRemembered Code = "not-remembered"
-	CodeShrunk        Code = "shrunk"
+	CodeMissing           Code = "missing"
+	CodeNotRemembered     Code = "not-remembered"
+	CodeShrunk            Code = "shrunk"
+	CodeTooManyReferences Code = "too-many-references"
 
 	// Verifying a snapshot.
 	CodeSignature   Code = "signature"

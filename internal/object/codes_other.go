@@ -216,6 +216,13 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 				"a rule that retains the last ones removes it in time.",
 		},
 		{
+			Code: CodeTooManyReferences, Area: AreaSnapshot, Severities: []Severity{Warning},
+			Meaning: "The object has more than 1000 owners, or names more than 1000 objects, and is not " +
+				"in the snapshot. Its workload cluster is incomplete there.",
+			Next: "Remove what it does not need. Find out who made it: it may be meant to disturb " +
+				"snapshots.",
+		},
+		{
 			Code: CodeSignature, Area: AreaVerify, Severities: []Severity{Error, Warning},
 			Meaning: "The signature of the snapshot is missing or not trusted.",
 			Next:    "Give the public key of the mgmtd that wrote it, or use another snapshot.",

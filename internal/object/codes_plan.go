@@ -130,6 +130,13 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Check references between this kind and others after the restore.",
 		},
 		{
+			Code: CodeIncomplete, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "The snapshot left out objects that the workload cluster needs, because they have " +
+				"too many references. It is a warning for objects that no workload cluster is known to need.",
+			Next: "Use a snapshot that has them. Override it only when you know that the workload cluster " +
+				"works without them.",
+		},
+		{
 			Code: CodeKindNotServed, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "The target does not serve a kind at the version of the snapshot.",
 			Next: "Install the provider of this kind on the target, at the version of the " +

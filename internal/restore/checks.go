@@ -24,6 +24,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "source", Run: checkSource},
 	{Name: "ownership", Run: checkOwnership},
 	{Name: "snapshot", Run: checkSnapshot},
+	{Name: "complete", Run: checkComplete},
 	{Name: "kinds", Run: checkKinds},
 	{Name: "providers", Run: checkProviders},
 	{Name: "rights", Run: checkRights},

@@ -48,6 +48,11 @@ func coverageToProto(cut *capture.Cut) []*mgmtv1.ExplainCoverageResponse {
 			Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT,
 			Reason:   "nothing captured owns it, names it or is named by its labels"})
 	}
+	for _, o := range cut.Omitted {
+		list = append(list, &mgmtv1.ExplainCoverageResponse{Ref: refToProto(o.Ref),
+			Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT, Unit: o.Unit,
+			Reason: fmt.Sprintf("it has more than %d owners or references", capture.MaxReferences)})
+	}
 	for _, m := range cut.Graph.Missing {
 		list = append(list, &mgmtv1.ExplainCoverageResponse{Ref: refToProto(m.Ref),
 			Coverage: mgmtv1.Coverage_COVERAGE_MISSING,

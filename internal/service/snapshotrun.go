@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -115,6 +117,9 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
 			Hint:    "the coverage of the source shows why"}))
 	}
+	for _, f := range omittedFindings(r.Omitted) {
+		events = append(events, catalog.FindingEvent("", f))
+	}
 	if f, ok := checkShrunk(r.Counts, r.Before); ok {
 		events = append(events, catalog.FindingEvent("", f))
 	}
@@ -124,6 +129,28 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 			Hint: "the next snapshot writes everything; check the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
+}
+
+// reportedOmitted is how many omitted objects are findings of their own: a tenant may make many.
+const reportedOmitted = 20
+
+// omittedFindings reports objects that have too many references.
+func omittedFindings(omitted []graph.Omitted) (findings []object.Finding) {
+	for i, o := range omitted {
+		f := object.Finding{Severity: object.Warning, Code: object.CodeTooManyReferences, Ref: o.Ref,
+			Unit: o.Unit, Message: fmt.Sprintf("it has more than %d owners or references, and is not in "+
+				"the snapshot", capture.MaxReferences),
+			Hint: "remove references that it does not need; until then its workload cluster is " +
+				"incomplete in snapshots"}
+		if i == reportedOmitted {
+			f.Ref, f.Unit = object.Ref{}, ""
+			f.Message = fmt.Sprintf("%d more objects have more than %d owners or references, and are not "+
+				"in the snapshot", len(omitted)-i, capture.MaxReferences)
+			return append(findings, f)
+		}
+		findings = append(findings, f)
+	}
+	return findings
 }
 
 // shrunkBy is how many objects a snapshot has less than the one before it, at least, to be reported

@@ -104,6 +104,8 @@ func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) 
 type Result struct {
 	store.Signed
 	Missing []graph.Missing
+	// Omitted are objects that have too many references.
+	Omitted []graph.Omitted
 	// Before counts what the snapshot before it in its scope has; nil when there is none.
 	Before *store.Counts
 	// PassedOver are envelopes that did not count in the search for the snapshot before it.
@@ -170,8 +172,8 @@ func createOnce(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
-		PassedOver: passed,
-		Wrote:      written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
+		Omitted: captured.cut.Omitted, PassedOver: passed,
+		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
 		Contents: captured.contents}
 	if before != nil {
 		result.Before = &before.Counts
@@ -179,7 +181,7 @@ func createOnce(ctx context.Context, o Options) (*Result, error) {
 	result.NotRemembered = r.remember(ctx, parent, captured, written, signed)
 	if o.WithContents {
 		result.Live = &Snapshot{Envelope: signed.Envelope, About: captured.about,
-			Graph: captured.cut.Graph, store: o.Store}
+			Graph: captured.cut.Graph, Omitted: captured.cut.Omitted, store: o.Store}
 	}
 	return result, nil
 }

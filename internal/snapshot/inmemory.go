@@ -47,7 +47,8 @@ func captureInMemoryOnce(ctx context.Context, o Options) (*Snapshot, *Contents, 
 	}
 	return &Snapshot{Envelope: newEnvelope(o, cut, began),
 		About: About{KubernetesVersion: o.Kubernetes,
-			Kinds: cut.UsedKinds(), Providers: providers}, Graph: cut.Graph}, contents, nil
+			Kinds: cut.UsedKinds(), Providers: providers}, Graph: cut.Graph,
+		Omitted: cut.Omitted}, contents, nil
 }
 
 // contentsSink puts captured objects into Contents.

@@ -77,7 +77,7 @@ func (w *objectWriter) OnInitialList(ctx context.Context, initial *capture.Cut) 
 	if w.incremental {
 		return nil, nil
 	}
-	list := slices.DeleteFunc(shard.Divide(initial.Graph, w.about(initial)),
+	list := slices.DeleteFunc(shard.Divide(initial.Graph, w.about(initial), initial.Omitted),
 		func(s shard.Shard) bool {
 			// An object that was not captured in the parent, and is now, came without its bytes: it
 			// is still pending.

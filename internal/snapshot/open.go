@@ -24,7 +24,9 @@ type Snapshot struct {
 	Envelope store.Envelope
 	About    About
 	Graph    *graph.Graph
-	store    *store.Store
+	// Omitted are objects that were left out, and without which their units are incomplete.
+	Omitted []graph.Omitted
+	store   *store.Store
 }
 
 // Open reads the tree and all shards of a snapshot and links its graph. It needs an identity
@@ -80,6 +82,9 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, shards []shard.Sha
 	for _, p := range shards {
 		if p.About != nil {
 			s.About = *p.About
+		}
+		for _, ref := range p.Omitted {
+			s.Omitted = append(s.Omitted, graph.Omitted{Ref: ref, Unit: p.Unit})
 		}
 		for _, n := range p.Objects {
 			if seen[n.Ref] {

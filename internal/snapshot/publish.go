@@ -28,7 +28,7 @@ func (r *run) write(ctx context.Context, parent *incremental.Parent, c *captured
 	if err := validateCut(c.cut); err != nil {
 		return nil, err
 	}
-	shards, err := writeShards(ctx, r.Store, parent, shard.Divide(c.cut.Graph, c.about),
+	shards, err := writeShards(ctx, r.Store, parent, shard.Divide(c.cut.Graph, c.about, c.cut.Omitted),
 		shardsByName(parent.Shards, c.speculative, c.moved),
 		func(done, total int64) { r.Progress("shards written", done, total) })
 	if err != nil {

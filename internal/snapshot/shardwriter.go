@@ -56,7 +56,8 @@ func shardsByName(parent map[string]incremental.Shard, written []incremental.Sha
 // sameShard reports whether a stored shard has the same nodes and describes the same source. Nobody
 // may have changed the nodes since it was encoded.
 func sameShard(stored incremental.Shard, s shard.Shard) bool {
-	return slices.Equal(stored.Objects, s.Objects) && reflect.DeepEqual(stored.About, s.About)
+	return slices.Equal(stored.Objects, s.Objects) && slices.Equal(stored.Omitted, s.Omitted) &&
+		reflect.DeepEqual(stored.About, s.About)
 }
 
 // writeShards stores shards, except those that are stored already, and returns all of them.

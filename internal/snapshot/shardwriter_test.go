@@ -35,7 +35,7 @@ func TestANamespaceOfManyObjectsIsWrittenInParts(t *testing.T) {
 	about := About{KubernetesVersion: "v1.36.3"}
 	write := func(reusable []incremental.Shard) []incremental.Shard {
 		t.Helper()
-		stored, err := writeShards(ctx, st, &incremental.Parent{}, shard.Divide(g, about),
+		stored, err := writeShards(ctx, st, &incremental.Parent{}, shard.Divide(g, about, nil),
 			shardsByName(nil, reusable, nil), func(int64, int64) {})
 		if err != nil {
 			t.Fatal(err)

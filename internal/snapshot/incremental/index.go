@@ -61,7 +61,7 @@ type Head struct {
 
 // readerRevision is raised whenever a node is made of other fields, other objects are selected, or
 // kube.Kind says something else of the same CRD.
-const readerRevision = 1
+const readerRevision = 2
 
 // readerOf identifies the program that makes nodes, and its edge table: development builds of one
 // version have the same name.

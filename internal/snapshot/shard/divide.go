@@ -19,42 +19,56 @@ const mostBytes = 24 << 20
 // snapshot comes near.
 const mostSplits = 48
 
+// mostOmitted limits the list of omitted objects of a shard.
+const mostOmitted = 1000
+
 // Divide divides a graph into shards: one for each unit, one for each namespace with other objects,
 // and one for the cluster-scoped objects, which exists always. What is too large for one shard is
 // divided into several. They are sorted by name.
-func Divide(g *graph.Graph, about About) []Shard {
-	parts := map[string]*Shard{"": {}}
+func Divide(g *graph.Graph, about About, omitted []graph.Omitted) []Shard {
+	parts := map[string]*Shard{"": {About: &about}}
+	part := func(unit, namespace string) *Shard {
+		key := "unit " + unit
+		if unit == "" {
+			key = namespace
+		} else {
+			namespace = ""
+		}
+		if parts[key] == nil {
+			parts[key] = &Shard{Unit: unit, Namespace: namespace}
+		}
+		return parts[key]
+	}
 	for _, n := range g.Nodes {
-		key := "unit " + n.Unit
-		if n.Unit == "" {
-			key = n.Namespace
-		}
-		s := parts[key]
-		if s == nil {
-			s = &Shard{Unit: n.Unit}
-			if n.Unit == "" {
-				s.Namespace = n.Namespace
-			}
-			parts[key] = s
-		}
+		s := part(n.Unit, n.Namespace)
 		s.Objects = append(s.Objects, n)
 	}
-	var list []Shard
-	for key, s := range parts {
-		divided := s.split(0, mostBytes)
-		if key == "" && divided[0].Part != 0 {
-			divided = append(divided, Shard{}) // has no objects, only the description
+	for _, o := range omitted {
+		if s := part(o.Unit, o.Namespace); len(s.Omitted) < mostOmitted {
+			s.Omitted = append(s.Omitted, o.Ref)
 		}
-		for _, d := range divided {
-			if key == "" && d.Part == 0 {
-				d.About = &about
-			}
-			list = append(list, d)
+	}
+	var list []Shard
+	for _, s := range parts {
+		list = append(list, s.split(0, mostBytes)...)
+		if s.About != nil || len(s.Omitted) > 0 {
+			list = s.describe(list)
 		}
 	}
 	slices.SortFunc(list, func(a, b Shard) int {
 		return strings.Compare(a.Name(), b.Name())
 	})
+	return list
+}
+
+// describe gives part 0 of s what s has besides objects. It adds one without objects to the list,
+// which ends with the parts of s, when that was split.
+func (s *Shard) describe(list []Shard) []Shard {
+	if list[len(list)-1].Part != 0 {
+		list = append(list, Shard{Unit: s.Unit, Namespace: s.Namespace})
+	}
+	zero := &list[len(list)-1]
+	zero.About, zero.Omitted = s.About, s.Omitted
 	return list
 }
 

@@ -46,7 +46,7 @@ func TestDivideNamesShardsAsBefore(t *testing.T) {
 	other := fullNode("other", "x")
 	other.Owners, other.Needs, other.Cluster = nil, nil, ""
 	var names []string
-	for _, s := range Divide(graph.New([]*graph.Node{cluster, other}, nil), About{}) {
+	for _, s := range Divide(graph.New([]*graph.Node{cluster, other}, nil), About{}, nil) {
 		text, err := json.Marshal(s)
 		if err != nil || strings.Contains(string(text), `"part"`) || (s.About != nil) != (s.Name() == "\x00") {
 			t.Errorf("%s, %v", text, err)
@@ -112,7 +112,7 @@ func TestTheDescriptionStaysInPartZero(t *testing.T) {
 		n.Owners = []graph.Owner{{UID: strings.Repeat("u", mostBytes/2)}}
 		nodes = append(nodes, n)
 	}
-	list := Divide(graph.New(nodes, nil), About{KubernetesVersion: "v1"})
+	list := Divide(graph.New(nodes, nil), About{KubernetesVersion: "v1"}, nil)
 	if len(list) < 3 || list[0].Name() != "\x00" || list[0].About == nil || list[0].Objects != nil {
 		t.Errorf("%d shards, the first is %q of %d objects", len(list), list[0].Name(),
 			len(list[0].Objects))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // Shard is one part of a snapshot: a unit, or the objects of a namespace outside of units, or the
@@ -29,6 +30,9 @@ type Shard struct {
 	Part int64 `json:"part,omitempty"`
 	// About describes the source; only in the cluster-scoped shard.
 	About *About `json:"about,omitempty"`
+	// Omitted are objects that the capture left out, and without which the unit is incomplete; no
+	// more than mostOmitted.
+	Omitted []object.Ref `json:"omitted,omitempty"`
 	// Objects by ref.
 	Objects []*graph.Node `json:"objects"`
 }
@@ -76,6 +80,8 @@ func Decode(text []byte, b *Budget) (Shard, error) {
 			err = dec.Decode(&s.Namespace)
 		case "part":
 			err = dec.Decode(&s.Part)
+		case "omitted":
+			err = dec.Decode(&s.Omitted)
 		case "about":
 			err = dec.Decode(&s.About)
 		case "objects":

@@ -83,6 +83,17 @@ func (s *Source) write(change func(objects map[object.Ref][]byte)) {
 	delete(s.views, s.version-versions)
 }
 
+// PutMachine makes an infrastructure Machine that so many times names a Cluster as its owner.
+func (s *Source) PutMachine(namespace, name, cluster string, owners int) {
+	s.write(func(objects map[object.Ref][]byte) {
+		owner := fmt.Sprintf(`{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":"u"}`,
+			cluster)
+		s.put(objects, infraKind, namespace, name, fmt.Sprintf(
+			`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[%s]`, cluster,
+			strings.Join(slices.Repeat([]string{owner}, owners), ",")), `"spec":{}`)
+	})
+}
+
 func (s *Source) put(objects map[object.Ref][]byte, gk object.GroupKind, namespace, name, more,
 	spec string) string {
 	k, _ := kube.FindKind(sourceKinds, gk)
