@@ -22,7 +22,7 @@ func newPrune(p *program) *cobra.Command {
 snapshot names.
 
 A snapshot is retained while any of these applies: one of the --keep rules; its own expiry (--ttl,
-or the ttl of its schedule); a pin; it is the newest of its source, the newest whole one, or the
+or the ttl of its schedule); a pin; it is the newest of its scope (everything, or a selection), or the
 newest verified one; an operation that has not ended needs it; or the grace: until a newer snapshot
 is that old, a running snapshot may build on this one. Without any --keep rule, snapshots without an
 expiry are never removed.`,

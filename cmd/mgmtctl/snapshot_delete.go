@@ -21,7 +21,7 @@ func newSnapshotDelete(p *program) *cobra.Command {
 		Long: `Delete snapshots from the store, and then all content that no snapshot names and that
 is older than the grace, as a prune does. Without --yes it asks, which needs a terminal.
 
-It refuses, and deletes none of them, when one is the newest of its source or the newest verified
+It refuses, and deletes none of them, when one is the newest of its scope or the newest verified
 one, is pinned, or is needed by an operation; also until a newer snapshot is older than the grace,
 because a running snapshot may build on this one. An envelope that is damaged, or that no trusted
 key signed, is named by its key, with --damaged. A snapshot that the storage retains (Object Lock)
