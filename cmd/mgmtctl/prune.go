@@ -21,11 +21,11 @@ func newPrune(p *program) *cobra.Command {
 		Long: `Remove the snapshots of a store that no rule retains, and then all content that no
 snapshot names.
 
-A snapshot is retained while any of these applies: one of the --keep rules; its own expiry (--ttl,
-or the ttl of its schedule); a pin; it is the newest of its scope (everything, or a selection), or the
-newest verified one; an operation that has not ended needs it; or the grace: until a newer snapshot
-is that old, a running snapshot may build on this one. Without any --keep rule, snapshots without an
-expiry are never removed.`,
+A snapshot is retained while any of these applies: one of the --keep rules; its own expiry
+(--ttl, or the ttl of its schedule); a pin; it is the newest of its scope (everything, or a
+selection), or the newest verified one; an operation that has not ended needs it; or the grace:
+until a newer snapshot is that old, a running snapshot may build on this one. Without any
+--keep rule, snapshots without an expiry are never removed.`,
 	}, newPrunePlan(p), newPruneRun(p))
 }
 

@@ -34,9 +34,10 @@ var ErrHistory = errors.New("the source has gone back in time since the snapshot
 const DefaultExactLimit = 2000
 
 // MaxReferences is how many owner references, and how many references in fields, an object may have
-// to be captured. Objects have a few; those that name many Machines or files have dozens. An API
-// server accepts as many as fit into 1.5 MiB, and each is longer in a snapshot than in its object.
-const MaxReferences = 1000
+// to be captured. A template that workload clusters share has an owner reference to each of them,
+// and there are thousands in a fleet. An API server accepts about 14,000, as many as fit into 1.5
+// MiB, and each is longer in a snapshot than in its object.
+const MaxReferences = 10_000
 
 // captureLists is how many LISTs run at once: more only queue at the API server.
 const captureLists = 4

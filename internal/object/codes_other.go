@@ -217,8 +217,8 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeTooManyReferences, Area: AreaSnapshot, Severities: []Severity{Warning},
-			Meaning: "The object has more than 1000 owners, or names more than 1000 objects, and is not " +
-				"in the snapshot. Its workload cluster is incomplete there.",
+			Meaning: "The object has more than 10,000 owners, or names more than 10,000 objects, and is " +
+				"not in the snapshot. Its workload cluster is incomplete there.",
 			Next: "Remove what it does not need. Find out who made it: it may be meant to disturb " +
 				"snapshots.",
 		},

@@ -20,8 +20,8 @@ func checkComplete(_ context.Context, p *planner) error {
 			Message: fmt.Sprintf("the snapshot left out %s, which has too many references", refs[0]),
 			Hint:    "use a snapshot that has it"}
 		if len(refs) > 1 {
-			f.Message = fmt.Sprintf("the snapshot left out %d objects with too many references, for example "+
-				"%s", len(refs), refs[0])
+			f.Message = fmt.Sprintf("the snapshot left out %d objects with too many references, for "+
+				"example %s", len(refs), refs[0])
 			f.Hint = "use a snapshot that has them"
 		}
 		return f

@@ -111,7 +111,8 @@ func (s *Shard) split(splits, most int) []Shard {
 }
 
 func hash(n *graph.Node) uint64 {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s", n.Group, n.Kind, n.Namespace, n.Name))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s", n.Group, n.Kind, n.Namespace,
+		n.Name))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
