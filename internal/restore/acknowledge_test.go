@@ -95,6 +95,8 @@ func TestAKindThatIsPublishedLaterIsAwaited(t *testing.T) {
 		check("second")), target)
 	sampled, reads := false, map[string]int{}
 	target.onList = func(k kube.Kind, o kube.ListOptions) {
+		target.mu.Lock()
+		defer target.mu.Unlock()
 		sampled = sampled || k.Kind == "MachineHealthCheck" && o.Limit == pauseSample
 	}
 	target.onGet = func(ref object.Ref) {

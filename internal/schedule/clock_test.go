@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,15 +203,18 @@ func TestJitterDelaysRunsAndIsNotOverdue(t *testing.T) {
 				t.Fatalf("overdue for %v", overdue)
 			}
 		}
+		f.mu.Lock()
+		begun := slices.Clone(f.begun)
+		f.mu.Unlock()
 		late := map[time.Duration]bool{}
-		for i, at := range f.begun {
+		for i, at := range begun {
 			delay := at.Sub(began) - time.Duration(i+1)*time.Hour
 			if late[delay] = true; delay < 0 || delay > 20*time.Minute {
 				t.Errorf("run %d is delayed by %v", i, delay)
 			}
 		}
-		if len(f.begun) < 8 || len(late) < len(f.begun)/2 {
-			t.Errorf("runs at %v", f.begun)
+		if len(begun) < 8 || len(late) < len(begun)/2 {
+			t.Errorf("runs at %v", begun)
 		}
 		rest(30 * time.Minute)
 		due := f.only().Due
