@@ -62,7 +62,12 @@ func (s *Store) Newest(ctx context.Context, source string, which Which) (*Signed
 		return b.Modified.Compare(a.Modified)
 	})
 	for batch := newestCandidates; ; batch = min(batch*2, newestReads) {
-		unread := append(n.next(byName, batch), n.next(byReceipt, batch)...)
+		unread := n.next(byName, batch)
+		for _, stored := range n.next(byReceipt, batch) {
+			if !slices.Contains(unread, stored) {
+				unread = append(unread, stored)
+			}
+		}
 		if len(unread) == 0 {
 			return n.result()
 		}
@@ -131,7 +136,9 @@ func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate,
 	switch {
 	case isFormat && format.Trusted:
 		return c, err
-	case IsUnusable(err), IsMissing(err), errors.Is(err, ErrDenied):
+	case IsMissing(err): // a prune has removed it since it was listed
+		return c, nil
+	case IsUnusable(err), errors.Is(err, ErrDenied):
 		c.passed = err
 		return c, nil
 	case err != nil:

@@ -21,10 +21,10 @@ func TestWhatNobodyTrustedWroteStopsNoWriterAndNoReader(t *testing.T) {
 	good := mustWriteSnapshot(t, s, 2, &first)
 	other, otherRoot := newTestStore(t, false)
 	foreign := mustWriteSnapshot(t, other, 7, nil)
-	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+	unknown := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
 	e := testEnvelope(good.Tree, 9)
 	e.Time = testTime.AddDate(10, 0, 0)
-	if _, err := stranger.PutEnvelope(t.Context(), e); err != nil {
+	if _, err := unknown.PutEnvelope(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
 	copied, err := os.ReadFile(filepath.Join(otherRoot, foreign.Key().String()))
