@@ -30,6 +30,7 @@ type connection struct {
 	operations mgmtv1.OperationServiceClient
 	schedules  mgmtv1.ScheduleServiceClient
 	prunes     mgmtv1.PruneServiceClient
+	stores     mgmtv1.StoreServiceClient
 	mgmts      mgmtv1.MgmtServiceClient
 	catalog    mgmtv1.CatalogServiceClient
 	// stop makes operations end between two steps; nil for a daemon, whose operations go on.
@@ -48,6 +49,7 @@ func newConnection(conn *grpc.ClientConn, err error) (*connection, error) {
 		operations: mgmtv1.NewOperationServiceClient(conn),
 		schedules:  mgmtv1.NewScheduleServiceClient(conn),
 		prunes:     mgmtv1.NewPruneServiceClient(conn),
+		stores:     mgmtv1.NewStoreServiceClient(conn),
 		mgmts:      mgmtv1.NewMgmtServiceClient(conn),
 		catalog:    mgmtv1.NewCatalogServiceClient(conn),
 		close:      conn.Close,

@@ -37,6 +37,7 @@ type fake struct {
 	mgmtv1.UnimplementedMgmtServiceServer
 	mgmtv1.UnimplementedCatalogServiceServer
 	mgmtv1.UnimplementedPruneServiceServer
+	mgmtv1.UnimplementedStoreServiceServer
 
 	flags standaloneFlags // as given to serve
 
@@ -44,9 +45,12 @@ type fake struct {
 	units     []*mgmtv1.UnitSummary
 	coverage  []*mgmtv1.ExplainCoverageResponse
 	graph     []*mgmtv1.GraphSnapshotResponse
+	objects   []*mgmtv1.ListObjectsResponse
+	object    *mgmtv1.GetObjectResponse
 	plan      []*mgmtv1.PlanRestoreResponse
 	movePlan  []*mgmtv1.PlanMoveResponse
 	prunePlan []*mgmtv1.PlanPruneResponse
+	stats     []*mgmtv1.GetStatsResponse
 	marksPlan *mgmtv1.PlanRollbackFromMarksResponse
 	schedules []*mgmtv1.Schedule
 	mgmts     []*mgmtv1.Mgmt
@@ -84,6 +88,7 @@ func (f *fake) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterMgmtServiceServer(r, f)
 	mgmtv1.RegisterCatalogServiceServer(r, f)
 	mgmtv1.RegisterPruneServiceServer(r, f)
+	mgmtv1.RegisterStoreServiceServer(r, f)
 }
 
 func (f *fake) Stop() { f.stopOnce.Do(func() { close(f.stopped) }) }
@@ -158,6 +163,18 @@ func (f *fake) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	return sendAll(stream, f.graph)
 }
 
+func (f *fake) ListObjects(req *mgmtv1.ListObjectsRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.ListObjectsResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.objects)
+}
+
+func (f *fake) GetObject(_ context.Context, req *mgmtv1.GetObjectRequest) (
+	*mgmtv1.GetObjectResponse, error) {
+	f.saw(req)
+	return f.object, nil
+}
+
 func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
 	f.saw(req)
@@ -168,6 +185,12 @@ func (f *fake) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	f.saw(req)
 	return sendAll(stream, f.prunePlan)
+}
+
+func (f *fake) GetStats(req *mgmtv1.GetStatsRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.GetStatsResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.stats)
 }
 
 func (f *fake) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (

@@ -90,6 +90,7 @@ var errorCommands = map[object.HintKey]string{
 	object.HintDeleteDamaged:    "mgmtctl snapshot delete KEY --damaged",
 	object.HintUnpin:            "mgmtctl snapshot unpin ID",
 	object.HintSnapshots:        "mgmtctl snapshot list",
+	object.HintObjects:          "mgmtctl snapshot ls",
 	object.HintFullSnapshot:     "mgmtctl snapshot create --full",
 	object.HintVerify:           "mgmtctl snapshot verify ID",
 	object.HintStoreURL:         "--store URL",

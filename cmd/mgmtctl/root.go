@@ -105,6 +105,7 @@ func newRoot(p *program) *cobra.Command {
 		newOperation(p),
 		newSchedule(p),
 		newPrune(p),
+		newStore(p),
 		newMgmt(p),
 		newCatalog(p),
 		newKeygen(p),

@@ -5,14 +5,15 @@ import "github.com/spf13/cobra"
 func newSnapshot(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "snapshot",
-		Short: "Take, list, show, verify and compare snapshots",
+		Short: "Take, list, show, verify and compare snapshots, and look inside",
 		Long: `Take snapshots of a management cluster, and list, show, verify and compare those in
-the store.
+the store. "ls" and "cat" show the objects in one.
 
 A snapshot never pauses or changes its source. Nothing in the store is ever overwritten; only
 delete, unpin and "mgmtctl prune" remove anything.`,
 	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p),
-		newSnapshotVerify(p), newSnapshotDiff(p), newSnapshotGraph(p),
+		newSnapshotVerify(p), newSnapshotDiff(p), newSnapshotGraph(p), newSnapshotLs(p),
+		newSnapshotCat(p),
 		newSnapshotPin(p), newSnapshotUnpin(p), newSnapshotDelete(p))
 }
 

@@ -107,6 +107,10 @@ func (a *asked) content(ctx context.Context, identity []byte) map[string]error {
 		&mgmtv1.DiffSnapshotsRequest{From: "latest", Live: true, Source: "a", Identity: identity}))
 	errs["graph"] = drain(a.snapshots.GraphSnapshot(ctx, &mgmtv1.GraphSnapshotRequest{Id: "latest",
 		Identity: identity}))
+	errs["ls"] = drain(a.snapshots.ListObjects(ctx, &mgmtv1.ListObjectsRequest{Id: "latest",
+		Identity: identity}))
+	_, errs["cat"] = a.snapshots.GetObject(ctx, &mgmtv1.GetObjectRequest{Id: "latest",
+		Kind: "Secret", Namespace: "keys-team-0000", Name: "w-00000-ca", Identity: identity})
 	errs["plan"] = drain(a.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: a.spec,
 		Identity: identity}))
 	return errs

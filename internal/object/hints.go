@@ -16,6 +16,7 @@ const (
 	HintDeleteDamaged HintKey = "delete-damaged"
 	HintUnpin         HintKey = "unpin"         // a snapshot is pinned
 	HintSnapshots     HintKey = "snapshots"     // another snapshot has to be named
+	HintObjects       HintKey = "objects"       // another object of a snapshot has to be named
 	HintFullSnapshot  HintKey = "full-snapshot" // the next snapshot has to write everything
 	HintVerify        HintKey = "verify"        // a verify lists all damage
 	HintStoreURL      HintKey = "store-url"     // the place of the store, or an option of it
@@ -62,9 +63,10 @@ const (
 // HintKeys returns the keys of the hints of errors.
 func HintKeys() []HintKey {
 	return []HintKey{HintKubeconfig, HintCatalogFull, HintNamespace, HintOperation, HintPlan,
-		HintDeleteDamaged, HintUnpin, HintSnapshots, HintFullSnapshot, HintVerify, HintStoreURL,
-		HintPlain, HintNotPlain, HintRecipient, HintIdentity, HintSigningKey, HintTrustedKey,
-		HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget, HintSourceKubeconfig,
+		HintDeleteDamaged, HintUnpin, HintSnapshots, HintObjects, HintFullSnapshot, HintVerify,
+		HintStoreURL, HintPlain, HintNotPlain, HintRecipient, HintIdentity, HintSigningKey,
+		HintTrustedKey, HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget,
+		HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
 		HintWatch, HintResume, HintResumeWithIdentity, HintGiveUpMirror, HintAcceptDifference, HintAccept}

@@ -33,7 +33,8 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	from, err := openVersion(ctx, st, req.GetSource(), req.GetFrom(), s.s.cfg.Rows)
+	from, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetFrom()},
+		s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
 	if req.GetLive() {
 		return s.liveVersion(ctx, req, from)
 	}
-	return openVersion(ctx, st, req.GetSource(), req.GetTo(), s.s.cfg.Rows)
+	return openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetTo()}, s.s.cfg.Rows)
 }
 
 // checkDiff refuses a comparison with two other sides, or with none.
@@ -76,10 +77,10 @@ func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
 	return nil
 }
 
-// openVersion opens a snapshot to compare or to draw.
-func openVersion(ctx context.Context, st *store.Store, source, ref string, rows *capi.Table) (
+// openVersion opens a snapshot to look into it.
+func openVersion(ctx context.Context, st *store.Store, r snapshotRef, rows *capi.Table) (
 	snapshot.Version, error) {
-	e, _, err := findSnapshot(ctx, st, snapshotRef{source: source, ref: ref})
+	e, _, err := findSnapshot(ctx, st, r)
 	if err != nil {
 		return snapshot.Version{}, err
 	}

@@ -20,7 +20,8 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	version, err := openVersion(ctx, st, req.GetSource(), req.GetId(), s.s.cfg.Rows)
+	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId()},
+		s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}

@@ -127,6 +127,7 @@ func New(cfg Config) *Server {
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterSnapshotServiceServer(r, &snapshotService{s: s})
 	mgmtv1.RegisterPruneServiceServer(r, &pruneService{s: s})
+	mgmtv1.RegisterStoreServiceServer(r, &storeService{s: s})
 	mgmtv1.RegisterRestoreServiceServer(r, &restoreService{s: s})
 	mgmtv1.RegisterMoveServiceServer(r, &moveService{s: s})
 	mgmtv1.RegisterOperationServiceServer(r, &operationService{s: s})

@@ -126,7 +126,8 @@ func (k *soak) diff(r *rand.Rand) error {
 	}
 	var sides [2]snapshot.Version
 	for i, of := range []taken{from, to} {
-		if sides[i], err = openVersion(k.t.Context(), st, of.source.UID, string(of.ID), nil); err != nil {
+		if sides[i], err = openVersion(k.t.Context(), st, snapshotRef{source: of.source.UID,
+			ref: string(of.ID)}, nil); err != nil {
 			return k.unlessGone(err, of)
 		}
 	}

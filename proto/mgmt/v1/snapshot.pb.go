@@ -1690,6 +1690,484 @@ func (x *GraphSnapshotResponse) GetEdges() []*GraphEdge {
 	return nil
 }
 
+// ObjectFilter narrows down the objects of a snapshot. An object has to fit one entry of each list
+// that is not empty.
+type ObjectFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kinds, as "Kind" or "Kind.group", in upper or lower case. "Kind" is that of every group.
+	Kinds []string `protobuf:"bytes,1,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	// Namespaces: what is in them, and they themselves. The snapshot must hold them.
+	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Workload clusters, "namespace/name": the objects of their units, without shared ones. The snapshot
+	// must hold them.
+	Workloads     []string `protobuf:"bytes,3,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectFilter) Reset() {
+	*x = ObjectFilter{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectFilter) ProtoMessage() {}
+
+func (x *ObjectFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectFilter.ProtoReflect.Descriptor instead.
+func (*ObjectFilter) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ObjectFilter) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *ObjectFilter) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *ObjectFilter) GetWorkloads() []string {
+	if x != nil {
+		return x.Workloads
+	}
+	return nil
+}
+
+// ListObjectsRequest names a snapshot and a part of it.
+type ListObjectsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, the beginning of one, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Which objects; all when it is not set.
+	Filter *ObjectFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Text of an age identity file; held in memory for this call only.
+	Identity      []byte `protobuf:"bytes,6,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListObjectsRequest) Reset() {
+	*x = ListObjectsRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListObjectsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListObjectsRequest) ProtoMessage() {}
+
+func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
+func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListObjectsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *ListObjectsRequest) GetFilter() *ObjectFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ListObjectsRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// ListObjectsResponse is one object.
+type ListObjectsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The object.
+	Ref *Ref `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// The unit it belongs to, "namespace/name"; empty for shared objects and those without a unit.
+	Unit string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	// True when units need it and it belongs to none.
+	Shared bool `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
+	// Bytes of its JSON, as the source served it; 0 when it was omitted.
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// Whether it was paused.
+	Paused bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
+	// Whether it was being deleted.
+	Deleting bool `protobuf:"varint,6,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	// True when the snapshot does not hold it, since it has too many owners or references. Only its ref
+	// and its unit are known.
+	Omitted bool `protobuf:"varint,7,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	// API version of its JSON, such as "cluster.x-k8s.io/v1beta2".
+	ApiVersion string `protobuf:"bytes,8,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	// Its UID on the source.
+	Uid string `protobuf:"bytes,9,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Its resourceVersion.
+	ResourceVersion string `protobuf:"bytes,10,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ListObjectsResponse) Reset() {
+	*x = ListObjectsResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListObjectsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListObjectsResponse) ProtoMessage() {}
+
+func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
+func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListObjectsResponse) GetRef() *Ref {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *ListObjectsResponse) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *ListObjectsResponse) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *ListObjectsResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ListObjectsResponse) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *ListObjectsResponse) GetDeleting() bool {
+	if x != nil {
+		return x.Deleting
+	}
+	return false
+}
+
+func (x *ListObjectsResponse) GetOmitted() bool {
+	if x != nil {
+		return x.Omitted
+	}
+	return false
+}
+
+func (x *ListObjectsResponse) GetApiVersion() string {
+	if x != nil {
+		return x.ApiVersion
+	}
+	return ""
+}
+
+func (x *ListObjectsResponse) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ListObjectsResponse) GetResourceVersion() string {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return ""
+}
+
+// GetObjectRequest names an object of a snapshot.
+type GetObjectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, the beginning of one, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
+	// "Kind" or "Kind.group", in upper or lower case. "Kind" may be that of any group, as long as only
+	// one of these has an object of that name.
+	Kind string `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Namespace of the object; empty for a cluster-scoped one.
+	Namespace string `protobuf:"bytes,6,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the object.
+	Name string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
+	// Return the values of a Secret, too.
+	WithSecrets bool `protobuf:"varint,8,opt,name=with_secrets,json=withSecrets,proto3" json:"with_secrets,omitempty"`
+	// Text of an age identity file; held in memory for this call only.
+	Identity      []byte `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetObjectRequest) Reset() {
+	*x = GetObjectRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetObjectRequest) ProtoMessage() {}
+
+func (x *GetObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetObjectRequest.ProtoReflect.Descriptor instead.
+func (*GetObjectRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetObjectRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetObjectRequest) GetWithSecrets() bool {
+	if x != nil {
+		return x.WithSecrets
+	}
+	return false
+}
+
+func (x *GetObjectRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// GetObjectResponse holds the object.
+type GetObjectResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The object.
+	Ref *Ref `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// The unit it belongs to, "namespace/name"; empty for shared objects and those without a unit.
+	Unit string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	// Its JSON as the source served it. Of a Secret without with_secrets it is another document: its
+	// values are replaced by their sizes, such as "1679 bytes", and no API server accepts it.
+	Json []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	// True when the values of a Secret were left out.
+	ValuesLeftOut bool `protobuf:"varint,4,opt,name=values_left_out,json=valuesLeftOut,proto3" json:"values_left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetObjectResponse) Reset() {
+	*x = GetObjectResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetObjectResponse) ProtoMessage() {}
+
+func (x *GetObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetObjectResponse.ProtoReflect.Descriptor instead.
+func (*GetObjectResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetObjectResponse) GetRef() *Ref {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *GetObjectResponse) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *GetObjectResponse) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+func (x *GetObjectResponse) GetValuesLeftOut() bool {
+	if x != nil {
+		return x.ValuesLeftOut
+	}
+	return false
+}
+
 // VerifySnapshotRequest names a snapshot.
 type VerifySnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1716,7 +2194,7 @@ type VerifySnapshotRequest struct {
 
 func (x *VerifySnapshotRequest) Reset() {
 	*x = VerifySnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[17]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +2206,7 @@ func (x *VerifySnapshotRequest) String() string {
 func (*VerifySnapshotRequest) ProtoMessage() {}
 
 func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[17]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +2219,7 @@ func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotRequest.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{17}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *VerifySnapshotRequest) GetId() string {
@@ -1811,7 +2289,7 @@ type VerifySnapshotResponse struct {
 
 func (x *VerifySnapshotResponse) Reset() {
 	*x = VerifySnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +2301,7 @@ func (x *VerifySnapshotResponse) String() string {
 func (*VerifySnapshotResponse) ProtoMessage() {}
 
 func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +2314,7 @@ func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotResponse.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{18}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VerifySnapshotResponse) GetOperation() *Operation {
@@ -1866,7 +2344,7 @@ type DeleteSnapshotsRequest struct {
 
 func (x *DeleteSnapshotsRequest) Reset() {
 	*x = DeleteSnapshotsRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2356,7 @@ func (x *DeleteSnapshotsRequest) String() string {
 func (*DeleteSnapshotsRequest) ProtoMessage() {}
 
 func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2369,7 @@ func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{19}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteSnapshotsRequest) GetIds() []string {
@@ -1940,7 +2418,7 @@ type DeleteSnapshotsResponse struct {
 
 func (x *DeleteSnapshotsResponse) Reset() {
 	*x = DeleteSnapshotsResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2430,7 @@ func (x *DeleteSnapshotsResponse) String() string {
 func (*DeleteSnapshotsResponse) ProtoMessage() {}
 
 func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2443,7 @@ func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{20}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteSnapshotsResponse) GetOperation() *Operation {
@@ -1992,7 +2470,7 @@ type PinSnapshotRequest struct {
 
 func (x *PinSnapshotRequest) Reset() {
 	*x = PinSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2482,7 @@ func (x *PinSnapshotRequest) String() string {
 func (*PinSnapshotRequest) ProtoMessage() {}
 
 func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2495,7 @@ func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*PinSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{21}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PinSnapshotRequest) GetId() string {
@@ -2059,7 +2537,7 @@ type PinSnapshotResponse struct {
 
 func (x *PinSnapshotResponse) Reset() {
 	*x = PinSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2549,7 @@ func (x *PinSnapshotResponse) String() string {
 func (*PinSnapshotResponse) ProtoMessage() {}
 
 func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2562,7 @@ func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*PinSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PinSnapshotResponse) GetKey() string {
@@ -2109,7 +2587,7 @@ type UnpinSnapshotRequest struct {
 
 func (x *UnpinSnapshotRequest) Reset() {
 	*x = UnpinSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2599,7 @@ func (x *UnpinSnapshotRequest) String() string {
 func (*UnpinSnapshotRequest) ProtoMessage() {}
 
 func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2612,7 @@ func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*UnpinSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnpinSnapshotRequest) GetId() string {
@@ -2169,7 +2647,7 @@ type UnpinSnapshotResponse struct {
 
 func (x *UnpinSnapshotResponse) Reset() {
 	*x = UnpinSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2659,7 @@ func (x *UnpinSnapshotResponse) String() string {
 func (*UnpinSnapshotResponse) ProtoMessage() {}
 
 func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2672,7 @@ func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*UnpinSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UnpinSnapshotResponse) GetKey() string {
@@ -2321,7 +2799,48 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x16\n" +
 	"\x06shared\x18\x03 \x01(\bR\x06shared\x12(\n" +
-	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\xf5\x01\n" +
+	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"b\n" +
+	"\fObjectFilter\x12\x14\n" +
+	"\x05kinds\x18\x01 \x03(\tR\x05kinds\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x02 \x03(\tR\n" +
+	"namespaces\x12\x1c\n" +
+	"\tworkloads\x18\x03 \x03(\tR\tworkloads\"\xbe\x01\n" +
+	"\x12ListObjectsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x14\n" +
+	"\x05scope\x18\x04 \x01(\tR\x05scope\x12-\n" +
+	"\x06filter\x18\x05 \x01(\v2\x15.mgmt.v1.ObjectFilterR\x06filter\x12\x1f\n" +
+	"\bidentity\x18\x06 \x01(\fB\x03\x80\x01\x01R\bidentity\"\xa1\x02\n" +
+	"\x13ListObjectsResponse\x12\x1e\n" +
+	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x16\n" +
+	"\x06shared\x18\x03 \x01(\bR\x06shared\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\x12\x1a\n" +
+	"\bdeleting\x18\x06 \x01(\bR\bdeleting\x12\x18\n" +
+	"\aomitted\x18\a \x01(\bR\aomitted\x12\x1f\n" +
+	"\vapi_version\x18\b \x01(\tR\n" +
+	"apiVersion\x12\x10\n" +
+	"\x03uid\x18\t \x01(\tR\x03uid\x12)\n" +
+	"\x10resource_version\x18\n" +
+	" \x01(\tR\x0fresourceVersion\"\xf6\x01\n" +
+	"\x10GetObjectRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x14\n" +
+	"\x05scope\x18\x04 \x01(\tR\x05scope\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x06 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12!\n" +
+	"\fwith_secrets\x18\b \x01(\bR\vwithSecrets\x12\x1f\n" +
+	"\bidentity\x18\t \x01(\fB\x03\x80\x01\x01R\bidentity\"\x88\x01\n" +
+	"\x11GetObjectResponse\x12\x1e\n" +
+	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x17\n" +
+	"\x04json\x18\x03 \x01(\fB\x03\x80\x01\x01R\x04json\x12&\n" +
+	"\x0fvalues_left_out\x18\x04 \x01(\bR\rvaluesLeftOut\"\xf5\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
@@ -2383,14 +2902,16 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x12DIFFERENCE_REMOVED\x10\x02\x12\x17\n" +
 	"\x13DIFFERENCE_REPLACED\x10\x03\x12\x16\n" +
 	"\x12DIFFERENCE_CHANGED\x10\x04\x12\x16\n" +
-	"\x12DIFFERENCE_TOUCHED\x10\x052\xd6\x06\n" +
+	"\x12DIFFERENCE_TOUCHED\x10\x052\xf0\a\n" +
 	"\x0fSnapshotService\x12Q\n" +
 	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12S\n" +
 	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\vGetSnapshot\x12\x1b.mgmt.v1.GetSnapshotRequest\x1a\x1c.mgmt.v1.GetSnapshotResponse\"\x03\x90\x02\x01\x12[\n" +
 	"\x0fExplainCoverage\x12\x1f.mgmt.v1.ExplainCoverageRequest\x1a .mgmt.v1.ExplainCoverageResponse\"\x03\x90\x02\x010\x01\x12U\n" +
 	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse\"\x03\x90\x02\x010\x01\x12U\n" +
-	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse\"\x03\x90\x02\x010\x01\x12Q\n" +
+	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse\"\x03\x90\x02\x010\x01\x12O\n" +
+	"\vListObjects\x12\x1b.mgmt.v1.ListObjectsRequest\x1a\x1c.mgmt.v1.ListObjectsResponse\"\x03\x90\x02\x010\x01\x12G\n" +
+	"\tGetObject\x12\x19.mgmt.v1.GetObjectRequest\x1a\x1a.mgmt.v1.GetObjectResponse\"\x03\x90\x02\x01\x12Q\n" +
 	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponse\x12T\n" +
 	"\x0fDeleteSnapshots\x12\x1f.mgmt.v1.DeleteSnapshotsRequest\x1a .mgmt.v1.DeleteSnapshotsResponse\x12H\n" +
 	"\vPinSnapshot\x12\x1b.mgmt.v1.PinSnapshotRequest\x1a\x1c.mgmt.v1.PinSnapshotResponse\x12N\n" +
@@ -2409,7 +2930,7 @@ func file_mgmt_v1_snapshot_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(Trust)(0),                      // 0: mgmt.v1.Trust
 	(VerifyLevel)(0),                // 1: mgmt.v1.VerifyLevel
@@ -2433,70 +2954,82 @@ var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(*GraphSnapshotRequest)(nil),    // 19: mgmt.v1.GraphSnapshotRequest
 	(*GraphEdge)(nil),               // 20: mgmt.v1.GraphEdge
 	(*GraphSnapshotResponse)(nil),   // 21: mgmt.v1.GraphSnapshotResponse
-	(*VerifySnapshotRequest)(nil),   // 22: mgmt.v1.VerifySnapshotRequest
-	(*VerifySnapshotResponse)(nil),  // 23: mgmt.v1.VerifySnapshotResponse
-	(*DeleteSnapshotsRequest)(nil),  // 24: mgmt.v1.DeleteSnapshotsRequest
-	(*DeleteSnapshotsResponse)(nil), // 25: mgmt.v1.DeleteSnapshotsResponse
-	(*PinSnapshotRequest)(nil),      // 26: mgmt.v1.PinSnapshotRequest
-	(*PinSnapshotResponse)(nil),     // 27: mgmt.v1.PinSnapshotResponse
-	(*UnpinSnapshotRequest)(nil),    // 28: mgmt.v1.UnpinSnapshotRequest
-	(*UnpinSnapshotResponse)(nil),   // 29: mgmt.v1.UnpinSnapshotResponse
-	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
-	(*Ref)(nil),                     // 31: mgmt.v1.Ref
-	(*durationpb.Duration)(nil),     // 32: google.protobuf.Duration
-	(*Operation)(nil),               // 33: mgmt.v1.Operation
+	(*ObjectFilter)(nil),            // 22: mgmt.v1.ObjectFilter
+	(*ListObjectsRequest)(nil),      // 23: mgmt.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil),     // 24: mgmt.v1.ListObjectsResponse
+	(*GetObjectRequest)(nil),        // 25: mgmt.v1.GetObjectRequest
+	(*GetObjectResponse)(nil),       // 26: mgmt.v1.GetObjectResponse
+	(*VerifySnapshotRequest)(nil),   // 27: mgmt.v1.VerifySnapshotRequest
+	(*VerifySnapshotResponse)(nil),  // 28: mgmt.v1.VerifySnapshotResponse
+	(*DeleteSnapshotsRequest)(nil),  // 29: mgmt.v1.DeleteSnapshotsRequest
+	(*DeleteSnapshotsResponse)(nil), // 30: mgmt.v1.DeleteSnapshotsResponse
+	(*PinSnapshotRequest)(nil),      // 31: mgmt.v1.PinSnapshotRequest
+	(*PinSnapshotResponse)(nil),     // 32: mgmt.v1.PinSnapshotResponse
+	(*UnpinSnapshotRequest)(nil),    // 33: mgmt.v1.UnpinSnapshotRequest
+	(*UnpinSnapshotResponse)(nil),   // 34: mgmt.v1.UnpinSnapshotResponse
+	(*timestamppb.Timestamp)(nil),   // 35: google.protobuf.Timestamp
+	(*Ref)(nil),                     // 36: mgmt.v1.Ref
+	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
+	(*Operation)(nil),               // 38: mgmt.v1.Operation
 }
 var file_mgmt_v1_snapshot_proto_depIdxs = []int32{
-	30, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
+	35, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: mgmt.v1.Snapshot.trust:type_name -> mgmt.v1.Trust
 	6,  // 2: mgmt.v1.Snapshot.verified:type_name -> mgmt.v1.Verification
-	30, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
-	30, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
+	35, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
+	35, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
 	1,  // 5: mgmt.v1.Verification.level:type_name -> mgmt.v1.VerifyLevel
 	2,  // 6: mgmt.v1.Verification.result:type_name -> mgmt.v1.VerifyResult
-	31, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
-	32, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	33, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	36, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
+	37, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	38, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
 	5,  // 10: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
 	5,  // 11: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
 	7,  // 12: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
-	31, // 13: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
+	36, // 13: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
 	3,  // 14: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
-	31, // 15: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
+	36, // 15: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
 	4,  // 16: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
 	8,  // 17: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
-	31, // 18: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
-	31, // 19: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
+	36, // 18: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
+	36, // 19: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
 	20, // 20: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
-	1,  // 21: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
-	33, // 22: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	32, // 23: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
-	33, // 24: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
-	9,  // 25: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
-	11, // 26: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
-	13, // 27: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
-	15, // 28: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
-	17, // 29: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
-	19, // 30: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
-	22, // 31: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
-	24, // 32: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
-	26, // 33: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
-	28, // 34: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
-	10, // 35: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
-	12, // 36: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
-	14, // 37: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
-	16, // 38: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
-	18, // 39: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
-	21, // 40: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
-	23, // 41: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
-	25, // 42: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
-	27, // 43: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
-	29, // 44: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
-	35, // [35:45] is the sub-list for method output_type
-	25, // [25:35] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	22, // 21: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
+	36, // 22: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
+	36, // 23: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
+	1,  // 24: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
+	38, // 25: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	37, // 26: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
+	38, // 27: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
+	9,  // 28: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
+	11, // 29: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
+	13, // 30: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
+	15, // 31: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
+	17, // 32: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
+	19, // 33: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
+	23, // 34: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
+	25, // 35: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
+	27, // 36: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
+	29, // 37: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
+	31, // 38: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
+	33, // 39: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
+	10, // 40: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
+	12, // 41: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
+	14, // 42: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
+	16, // 43: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
+	18, // 44: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
+	21, // 45: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
+	24, // 46: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
+	26, // 47: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
+	28, // 48: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
+	30, // 49: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
+	32, // 50: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
+	34, // 51: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
+	40, // [40:52] is the sub-list for method output_type
+	28, // [28:40] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_snapshot_proto_init() }
@@ -2511,7 +3044,7 @@ func file_mgmt_v1_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_snapshot_proto_rawDesc), len(file_mgmt_v1_snapshot_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   25,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

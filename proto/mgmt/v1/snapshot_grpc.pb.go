@@ -25,6 +25,8 @@ const (
 	SnapshotService_ExplainCoverage_FullMethodName = "/mgmt.v1.SnapshotService/ExplainCoverage"
 	SnapshotService_DiffSnapshots_FullMethodName   = "/mgmt.v1.SnapshotService/DiffSnapshots"
 	SnapshotService_GraphSnapshot_FullMethodName   = "/mgmt.v1.SnapshotService/GraphSnapshot"
+	SnapshotService_ListObjects_FullMethodName     = "/mgmt.v1.SnapshotService/ListObjects"
+	SnapshotService_GetObject_FullMethodName       = "/mgmt.v1.SnapshotService/GetObject"
 	SnapshotService_VerifySnapshot_FullMethodName  = "/mgmt.v1.SnapshotService/VerifySnapshot"
 	SnapshotService_DeleteSnapshots_FullMethodName = "/mgmt.v1.SnapshotService/DeleteSnapshots"
 	SnapshotService_PinSnapshot_FullMethodName     = "/mgmt.v1.SnapshotService/PinSnapshot"
@@ -58,6 +60,12 @@ type SnapshotServiceClient interface {
 	// owns it and what it names. It streams refs only, never anything else of an object. It changes
 	// nothing and writes nothing.
 	GraphSnapshot(ctx context.Context, in *GraphSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphSnapshotResponse], error)
+	// ListObjects streams the objects of a snapshot, or those that a filter selects: what is known of
+	// them without their content. It changes nothing and reads no pack.
+	ListObjects(ctx context.Context, in *ListObjectsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListObjectsResponse], error)
+	// GetObject returns one object of a snapshot as the source served it. The values of a Secret are
+	// left out unless the request asks for them. It changes nothing and reads one pack.
+	GetObject(ctx context.Context, in *GetObjectRequest, opts ...grpc.CallOption) (*GetObjectResponse, error)
 	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The
 	// result is recorded in the catalog and in the store.
 	VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error)
@@ -169,6 +177,35 @@ func (c *snapshotServiceClient) GraphSnapshot(ctx context.Context, in *GraphSnap
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SnapshotService_GraphSnapshotClient = grpc.ServerStreamingClient[GraphSnapshotResponse]
 
+func (c *snapshotServiceClient) ListObjects(ctx context.Context, in *ListObjectsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListObjectsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[3], SnapshotService_ListObjects_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListObjectsRequest, ListObjectsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_ListObjectsClient = grpc.ServerStreamingClient[ListObjectsResponse]
+
+func (c *snapshotServiceClient) GetObject(ctx context.Context, in *GetObjectRequest, opts ...grpc.CallOption) (*GetObjectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetObjectResponse)
+	err := c.cc.Invoke(ctx, SnapshotService_GetObject_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *snapshotServiceClient) VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifySnapshotResponse)
@@ -236,6 +273,12 @@ type SnapshotServiceServer interface {
 	// owns it and what it names. It streams refs only, never anything else of an object. It changes
 	// nothing and writes nothing.
 	GraphSnapshot(*GraphSnapshotRequest, grpc.ServerStreamingServer[GraphSnapshotResponse]) error
+	// ListObjects streams the objects of a snapshot, or those that a filter selects: what is known of
+	// them without their content. It changes nothing and reads no pack.
+	ListObjects(*ListObjectsRequest, grpc.ServerStreamingServer[ListObjectsResponse]) error
+	// GetObject returns one object of a snapshot as the source served it. The values of a Secret are
+	// left out unless the request asks for them. It changes nothing and reads one pack.
+	GetObject(context.Context, *GetObjectRequest) (*GetObjectResponse, error)
 	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The
 	// result is recorded in the catalog and in the store.
 	VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error)
@@ -277,6 +320,12 @@ func (UnimplementedSnapshotServiceServer) DiffSnapshots(*DiffSnapshotsRequest, g
 }
 func (UnimplementedSnapshotServiceServer) GraphSnapshot(*GraphSnapshotRequest, grpc.ServerStreamingServer[GraphSnapshotResponse]) error {
 	return status.Error(codes.Unimplemented, "method GraphSnapshot not implemented")
+}
+func (UnimplementedSnapshotServiceServer) ListObjects(*ListObjectsRequest, grpc.ServerStreamingServer[ListObjectsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ListObjects not implemented")
+}
+func (UnimplementedSnapshotServiceServer) GetObject(context.Context, *GetObjectRequest) (*GetObjectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetObject not implemented")
 }
 func (UnimplementedSnapshotServiceServer) VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifySnapshot not implemented")
@@ -398,6 +447,35 @@ func _SnapshotService_GraphSnapshot_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SnapshotService_GraphSnapshotServer = grpc.ServerStreamingServer[GraphSnapshotResponse]
 
+func _SnapshotService_ListObjects_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListObjectsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SnapshotServiceServer).ListObjects(m, &grpc.GenericServerStream[ListObjectsRequest, ListObjectsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_ListObjectsServer = grpc.ServerStreamingServer[ListObjectsResponse]
+
+func _SnapshotService_GetObject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetObjectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SnapshotServiceServer).GetObject(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SnapshotService_GetObject_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SnapshotServiceServer).GetObject(ctx, req.(*GetObjectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SnapshotService_VerifySnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VerifySnapshotRequest)
 	if err := dec(in); err != nil {
@@ -490,6 +568,10 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SnapshotService_GetSnapshot_Handler,
 		},
 		{
+			MethodName: "GetObject",
+			Handler:    _SnapshotService_GetObject_Handler,
+		},
+		{
 			MethodName: "VerifySnapshot",
 			Handler:    _SnapshotService_VerifySnapshot_Handler,
 		},
@@ -520,6 +602,11 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "GraphSnapshot",
 			Handler:       _SnapshotService_GraphSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ListObjects",
+			Handler:       _SnapshotService_ListObjects_Handler,
 			ServerStreams: true,
 		},
 	},
