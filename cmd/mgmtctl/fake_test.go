@@ -47,6 +47,7 @@ type fake struct {
 	graph     []*mgmtv1.GraphSnapshotResponse
 	objects   []*mgmtv1.ListObjectsResponse
 	object    *mgmtv1.GetObjectResponse
+	found     []*mgmtv1.FindObjectResponse
 	plan      []*mgmtv1.PlanRestoreResponse
 	movePlan  []*mgmtv1.PlanMoveResponse
 	prunePlan []*mgmtv1.PlanPruneResponse
@@ -173,6 +174,12 @@ func (f *fake) GetObject(_ context.Context, req *mgmtv1.GetObjectRequest) (
 	*mgmtv1.GetObjectResponse, error) {
 	f.saw(req)
 	return f.object, nil
+}
+
+func (f *fake) FindObject(req *mgmtv1.FindObjectRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.FindObjectResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.found)
 }
 
 func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest,

@@ -210,6 +210,7 @@ func (f *secretsFixture) reads() {
 		f.mgmtctl(0, f.opens("snapshot", "show", "latest", "-o", format)...)
 		f.mgmtctl(0, f.opens("snapshot", "diff", first, "latest", "-o", format)...)
 		f.mgmtctl(0, f.opens("snapshot", "ls", first, "-o", format)...)
+		f.mgmtctl(0, f.opens("snapshot", "find", "Secret", f.namespace+"/cloud", "-o", format)...)
 		f.mgmtctl(0, "store", "stats", "--snapshots", "-o", format)
 		f.mgmtctl(0, f.opens("snapshot", "diff", first, "--live", "--source", "a", "-o", format)...)
 	}
@@ -217,6 +218,7 @@ func (f *secretsFixture) reads() {
 		f.mgmtctl(0, f.opens("snapshot", "cat", "latest", "Secret", f.namespace+"/cloud", "-o",
 			format)...)
 	}
+	f.mgmtctl(1, f.opens("snapshot", "find", "Secret", f.namespace+"/no-such-object")...)
 	f.mgmtctl(1, f.opens("snapshot", "cat", "latest", "Secret", f.namespace+"/no-such-object")...)
 	f.mgmtctl(0, "snapshot", "coverage", "--source", "a", "-o", "json")
 	f.mgmtctl(0, "mgmt", "list", "-o", "json")

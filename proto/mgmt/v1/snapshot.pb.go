@@ -325,6 +325,75 @@ func (Difference) EnumDescriptor() ([]byte, []int) {
 	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
+// ObjectHistory is what became of an object since the snapshot before of the same scope.
+type ObjectHistory int32
+
+const (
+	// The snapshot cannot be read.
+	ObjectHistory_OBJECT_HISTORY_UNSPECIFIED ObjectHistory = 0
+	// The oldest snapshot holds it already.
+	ObjectHistory_OBJECT_HISTORY_OLDEST ObjectHistory = 1
+	// The one before did not hold it.
+	ObjectHistory_OBJECT_HISTORY_APPEARED ObjectHistory = 2
+	// Nothing.
+	ObjectHistory_OBJECT_HISTORY_SAME ObjectHistory = 3
+	// It was written to.
+	ObjectHistory_OBJECT_HISTORY_CHANGED ObjectHistory = 4
+	// It was deleted and created again.
+	ObjectHistory_OBJECT_HISTORY_REPLACED ObjectHistory = 5
+	// The snapshot does not hold it any more.
+	ObjectHistory_OBJECT_HISTORY_DISAPPEARED ObjectHistory = 6
+)
+
+// Enum value maps for ObjectHistory.
+var (
+	ObjectHistory_name = map[int32]string{
+		0: "OBJECT_HISTORY_UNSPECIFIED",
+		1: "OBJECT_HISTORY_OLDEST",
+		2: "OBJECT_HISTORY_APPEARED",
+		3: "OBJECT_HISTORY_SAME",
+		4: "OBJECT_HISTORY_CHANGED",
+		5: "OBJECT_HISTORY_REPLACED",
+		6: "OBJECT_HISTORY_DISAPPEARED",
+	}
+	ObjectHistory_value = map[string]int32{
+		"OBJECT_HISTORY_UNSPECIFIED": 0,
+		"OBJECT_HISTORY_OLDEST":      1,
+		"OBJECT_HISTORY_APPEARED":    2,
+		"OBJECT_HISTORY_SAME":        3,
+		"OBJECT_HISTORY_CHANGED":     4,
+		"OBJECT_HISTORY_REPLACED":    5,
+		"OBJECT_HISTORY_DISAPPEARED": 6,
+	}
+)
+
+func (x ObjectHistory) Enum() *ObjectHistory {
+	p := new(ObjectHistory)
+	*p = x
+	return p
+}
+
+func (x ObjectHistory) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ObjectHistory) Descriptor() protoreflect.EnumDescriptor {
+	return file_mgmt_v1_snapshot_proto_enumTypes[5].Descriptor()
+}
+
+func (ObjectHistory) Type() protoreflect.EnumType {
+	return &file_mgmt_v1_snapshot_proto_enumTypes[5]
+}
+
+func (x ObjectHistory) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ObjectHistory.Descriptor instead.
+func (ObjectHistory) EnumDescriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{5}
+}
+
 // Snapshot is what the envelope says; it names no object.
 type Snapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2168,6 +2237,180 @@ func (x *GetObjectResponse) GetValuesLeftOut() bool {
 	return false
 }
 
+// FindObjectRequest names an object.
+type FindObjectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	// "Kind" or "Kind.group", in upper or lower case; empty for objects of that name of any kind.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Namespace of the object; empty for a cluster-scoped one.
+	Namespace string `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the object.
+	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// Leave out snapshots that hold it as the one before does.
+	Changes bool `protobuf:"varint,6,opt,name=changes,proto3" json:"changes,omitempty"`
+	// Text of an age identity file; held in memory for this call only.
+	Identity      []byte `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindObjectRequest) Reset() {
+	*x = FindObjectRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindObjectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindObjectRequest) ProtoMessage() {}
+
+func (x *FindObjectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindObjectRequest.ProtoReflect.Descriptor instead.
+func (*FindObjectRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FindObjectRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *FindObjectRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *FindObjectRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *FindObjectRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *FindObjectRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FindObjectRequest) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
+}
+
+func (x *FindObjectRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// FindObjectResponse is about one object in one snapshot; by ref and newest first. Snapshots that
+// cannot be read come last.
+type FindObjectResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The snapshot.
+	Snapshot *Snapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Why it cannot be read; nothing else is set then.
+	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The object, as the snapshot has it; of one that disappeared only its ref.
+	Object *ListObjectsResponse `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
+	// What became of it.
+	History       ObjectHistory `protobuf:"varint,4,opt,name=history,proto3,enum=mgmt.v1.ObjectHistory" json:"history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindObjectResponse) Reset() {
+	*x = FindObjectResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindObjectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindObjectResponse) ProtoMessage() {}
+
+func (x *FindObjectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindObjectResponse.ProtoReflect.Descriptor instead.
+func (*FindObjectResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FindObjectResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *FindObjectResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *FindObjectResponse) GetObject() *ListObjectsResponse {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *FindObjectResponse) GetHistory() ObjectHistory {
+	if x != nil {
+		return x.History
+	}
+	return ObjectHistory_OBJECT_HISTORY_UNSPECIFIED
+}
+
 // VerifySnapshotRequest names a snapshot.
 type VerifySnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2194,7 +2437,7 @@ type VerifySnapshotRequest struct {
 
 func (x *VerifySnapshotRequest) Reset() {
 	*x = VerifySnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2449,7 @@ func (x *VerifySnapshotRequest) String() string {
 func (*VerifySnapshotRequest) ProtoMessage() {}
 
 func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2462,7 @@ func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotRequest.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VerifySnapshotRequest) GetId() string {
@@ -2289,7 +2532,7 @@ type VerifySnapshotResponse struct {
 
 func (x *VerifySnapshotResponse) Reset() {
 	*x = VerifySnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2544,7 @@ func (x *VerifySnapshotResponse) String() string {
 func (*VerifySnapshotResponse) ProtoMessage() {}
 
 func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2557,7 @@ func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotResponse.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *VerifySnapshotResponse) GetOperation() *Operation {
@@ -2344,7 +2587,7 @@ type DeleteSnapshotsRequest struct {
 
 func (x *DeleteSnapshotsRequest) Reset() {
 	*x = DeleteSnapshotsRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2599,7 @@ func (x *DeleteSnapshotsRequest) String() string {
 func (*DeleteSnapshotsRequest) ProtoMessage() {}
 
 func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2612,7 @@ func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteSnapshotsRequest) GetIds() []string {
@@ -2418,7 +2661,7 @@ type DeleteSnapshotsResponse struct {
 
 func (x *DeleteSnapshotsResponse) Reset() {
 	*x = DeleteSnapshotsResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2673,7 @@ func (x *DeleteSnapshotsResponse) String() string {
 func (*DeleteSnapshotsResponse) ProtoMessage() {}
 
 func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2686,7 @@ func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{25}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteSnapshotsResponse) GetOperation() *Operation {
@@ -2470,7 +2713,7 @@ type PinSnapshotRequest struct {
 
 func (x *PinSnapshotRequest) Reset() {
 	*x = PinSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2725,7 @@ func (x *PinSnapshotRequest) String() string {
 func (*PinSnapshotRequest) ProtoMessage() {}
 
 func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2738,7 @@ func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*PinSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{26}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PinSnapshotRequest) GetId() string {
@@ -2537,7 +2780,7 @@ type PinSnapshotResponse struct {
 
 func (x *PinSnapshotResponse) Reset() {
 	*x = PinSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2792,7 @@ func (x *PinSnapshotResponse) String() string {
 func (*PinSnapshotResponse) ProtoMessage() {}
 
 func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2805,7 @@ func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*PinSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{27}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PinSnapshotResponse) GetKey() string {
@@ -2587,7 +2830,7 @@ type UnpinSnapshotRequest struct {
 
 func (x *UnpinSnapshotRequest) Reset() {
 	*x = UnpinSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2842,7 @@ func (x *UnpinSnapshotRequest) String() string {
 func (*UnpinSnapshotRequest) ProtoMessage() {}
 
 func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2855,7 @@ func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*UnpinSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{28}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UnpinSnapshotRequest) GetId() string {
@@ -2647,7 +2890,7 @@ type UnpinSnapshotResponse struct {
 
 func (x *UnpinSnapshotResponse) Reset() {
 	*x = UnpinSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2902,7 @@ func (x *UnpinSnapshotResponse) String() string {
 func (*UnpinSnapshotResponse) ProtoMessage() {}
 
 func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2915,7 @@ func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*UnpinSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{29}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UnpinSnapshotResponse) GetKey() string {
@@ -2840,7 +3083,20 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x17\n" +
 	"\x04json\x18\x03 \x01(\fB\x03\x80\x01\x01R\x04json\x12&\n" +
-	"\x0fvalues_left_out\x18\x04 \x01(\bR\rvaluesLeftOut\"\xf5\x01\n" +
+	"\x0fvalues_left_out\x18\x04 \x01(\bR\rvaluesLeftOut\"\xc8\x01\n" +
+	"\x11FindObjectRequest\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x18\n" +
+	"\achanges\x18\x06 \x01(\bR\achanges\x12\x1f\n" +
+	"\bidentity\x18\a \x01(\fB\x03\x80\x01\x01R\bidentity\"\xc5\x01\n" +
+	"\x12FindObjectResponse\x12-\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x11.mgmt.v1.SnapshotR\bsnapshot\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x124\n" +
+	"\x06object\x18\x03 \x01(\v2\x1c.mgmt.v1.ListObjectsResponseR\x06object\x120\n" +
+	"\ahistory\x18\x04 \x01(\x0e2\x16.mgmt.v1.ObjectHistoryR\ahistory\"\xf5\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
@@ -2902,7 +3158,15 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x12DIFFERENCE_REMOVED\x10\x02\x12\x17\n" +
 	"\x13DIFFERENCE_REPLACED\x10\x03\x12\x16\n" +
 	"\x12DIFFERENCE_CHANGED\x10\x04\x12\x16\n" +
-	"\x12DIFFERENCE_TOUCHED\x10\x052\xf0\a\n" +
+	"\x12DIFFERENCE_TOUCHED\x10\x05*\xd9\x01\n" +
+	"\rObjectHistory\x12\x1e\n" +
+	"\x1aOBJECT_HISTORY_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15OBJECT_HISTORY_OLDEST\x10\x01\x12\x1b\n" +
+	"\x17OBJECT_HISTORY_APPEARED\x10\x02\x12\x17\n" +
+	"\x13OBJECT_HISTORY_SAME\x10\x03\x12\x1a\n" +
+	"\x16OBJECT_HISTORY_CHANGED\x10\x04\x12\x1b\n" +
+	"\x17OBJECT_HISTORY_REPLACED\x10\x05\x12\x1e\n" +
+	"\x1aOBJECT_HISTORY_DISAPPEARED\x10\x062\xbe\b\n" +
 	"\x0fSnapshotService\x12Q\n" +
 	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12S\n" +
 	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\"\x03\x90\x02\x01\x12M\n" +
@@ -2911,7 +3175,9 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse\"\x03\x90\x02\x010\x01\x12U\n" +
 	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse\"\x03\x90\x02\x010\x01\x12O\n" +
 	"\vListObjects\x12\x1b.mgmt.v1.ListObjectsRequest\x1a\x1c.mgmt.v1.ListObjectsResponse\"\x03\x90\x02\x010\x01\x12G\n" +
-	"\tGetObject\x12\x19.mgmt.v1.GetObjectRequest\x1a\x1a.mgmt.v1.GetObjectResponse\"\x03\x90\x02\x01\x12Q\n" +
+	"\tGetObject\x12\x19.mgmt.v1.GetObjectRequest\x1a\x1a.mgmt.v1.GetObjectResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\n" +
+	"FindObject\x12\x1a.mgmt.v1.FindObjectRequest\x1a\x1b.mgmt.v1.FindObjectResponse\"\x03\x90\x02\x010\x01\x12Q\n" +
 	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponse\x12T\n" +
 	"\x0fDeleteSnapshots\x12\x1f.mgmt.v1.DeleteSnapshotsRequest\x1a .mgmt.v1.DeleteSnapshotsResponse\x12H\n" +
 	"\vPinSnapshot\x12\x1b.mgmt.v1.PinSnapshotRequest\x1a\x1c.mgmt.v1.PinSnapshotResponse\x12N\n" +
@@ -2929,107 +3195,115 @@ func file_mgmt_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_mgmt_v1_snapshot_proto_rawDescData
 }
 
-var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(Trust)(0),                      // 0: mgmt.v1.Trust
 	(VerifyLevel)(0),                // 1: mgmt.v1.VerifyLevel
 	(VerifyResult)(0),               // 2: mgmt.v1.VerifyResult
 	(Coverage)(0),                   // 3: mgmt.v1.Coverage
 	(Difference)(0),                 // 4: mgmt.v1.Difference
-	(*Snapshot)(nil),                // 5: mgmt.v1.Snapshot
-	(*Verification)(nil),            // 6: mgmt.v1.Verification
-	(*UnitSummary)(nil),             // 7: mgmt.v1.UnitSummary
-	(*Selection)(nil),               // 8: mgmt.v1.Selection
-	(*CreateSnapshotRequest)(nil),   // 9: mgmt.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),  // 10: mgmt.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),    // 11: mgmt.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),   // 12: mgmt.v1.ListSnapshotsResponse
-	(*GetSnapshotRequest)(nil),      // 13: mgmt.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),     // 14: mgmt.v1.GetSnapshotResponse
-	(*ExplainCoverageRequest)(nil),  // 15: mgmt.v1.ExplainCoverageRequest
-	(*ExplainCoverageResponse)(nil), // 16: mgmt.v1.ExplainCoverageResponse
-	(*DiffSnapshotsRequest)(nil),    // 17: mgmt.v1.DiffSnapshotsRequest
-	(*DiffSnapshotsResponse)(nil),   // 18: mgmt.v1.DiffSnapshotsResponse
-	(*GraphSnapshotRequest)(nil),    // 19: mgmt.v1.GraphSnapshotRequest
-	(*GraphEdge)(nil),               // 20: mgmt.v1.GraphEdge
-	(*GraphSnapshotResponse)(nil),   // 21: mgmt.v1.GraphSnapshotResponse
-	(*ObjectFilter)(nil),            // 22: mgmt.v1.ObjectFilter
-	(*ListObjectsRequest)(nil),      // 23: mgmt.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil),     // 24: mgmt.v1.ListObjectsResponse
-	(*GetObjectRequest)(nil),        // 25: mgmt.v1.GetObjectRequest
-	(*GetObjectResponse)(nil),       // 26: mgmt.v1.GetObjectResponse
-	(*VerifySnapshotRequest)(nil),   // 27: mgmt.v1.VerifySnapshotRequest
-	(*VerifySnapshotResponse)(nil),  // 28: mgmt.v1.VerifySnapshotResponse
-	(*DeleteSnapshotsRequest)(nil),  // 29: mgmt.v1.DeleteSnapshotsRequest
-	(*DeleteSnapshotsResponse)(nil), // 30: mgmt.v1.DeleteSnapshotsResponse
-	(*PinSnapshotRequest)(nil),      // 31: mgmt.v1.PinSnapshotRequest
-	(*PinSnapshotResponse)(nil),     // 32: mgmt.v1.PinSnapshotResponse
-	(*UnpinSnapshotRequest)(nil),    // 33: mgmt.v1.UnpinSnapshotRequest
-	(*UnpinSnapshotResponse)(nil),   // 34: mgmt.v1.UnpinSnapshotResponse
-	(*timestamppb.Timestamp)(nil),   // 35: google.protobuf.Timestamp
-	(*Ref)(nil),                     // 36: mgmt.v1.Ref
-	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
-	(*Operation)(nil),               // 38: mgmt.v1.Operation
+	(ObjectHistory)(0),              // 5: mgmt.v1.ObjectHistory
+	(*Snapshot)(nil),                // 6: mgmt.v1.Snapshot
+	(*Verification)(nil),            // 7: mgmt.v1.Verification
+	(*UnitSummary)(nil),             // 8: mgmt.v1.UnitSummary
+	(*Selection)(nil),               // 9: mgmt.v1.Selection
+	(*CreateSnapshotRequest)(nil),   // 10: mgmt.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),  // 11: mgmt.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),    // 12: mgmt.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),   // 13: mgmt.v1.ListSnapshotsResponse
+	(*GetSnapshotRequest)(nil),      // 14: mgmt.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),     // 15: mgmt.v1.GetSnapshotResponse
+	(*ExplainCoverageRequest)(nil),  // 16: mgmt.v1.ExplainCoverageRequest
+	(*ExplainCoverageResponse)(nil), // 17: mgmt.v1.ExplainCoverageResponse
+	(*DiffSnapshotsRequest)(nil),    // 18: mgmt.v1.DiffSnapshotsRequest
+	(*DiffSnapshotsResponse)(nil),   // 19: mgmt.v1.DiffSnapshotsResponse
+	(*GraphSnapshotRequest)(nil),    // 20: mgmt.v1.GraphSnapshotRequest
+	(*GraphEdge)(nil),               // 21: mgmt.v1.GraphEdge
+	(*GraphSnapshotResponse)(nil),   // 22: mgmt.v1.GraphSnapshotResponse
+	(*ObjectFilter)(nil),            // 23: mgmt.v1.ObjectFilter
+	(*ListObjectsRequest)(nil),      // 24: mgmt.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil),     // 25: mgmt.v1.ListObjectsResponse
+	(*GetObjectRequest)(nil),        // 26: mgmt.v1.GetObjectRequest
+	(*GetObjectResponse)(nil),       // 27: mgmt.v1.GetObjectResponse
+	(*FindObjectRequest)(nil),       // 28: mgmt.v1.FindObjectRequest
+	(*FindObjectResponse)(nil),      // 29: mgmt.v1.FindObjectResponse
+	(*VerifySnapshotRequest)(nil),   // 30: mgmt.v1.VerifySnapshotRequest
+	(*VerifySnapshotResponse)(nil),  // 31: mgmt.v1.VerifySnapshotResponse
+	(*DeleteSnapshotsRequest)(nil),  // 32: mgmt.v1.DeleteSnapshotsRequest
+	(*DeleteSnapshotsResponse)(nil), // 33: mgmt.v1.DeleteSnapshotsResponse
+	(*PinSnapshotRequest)(nil),      // 34: mgmt.v1.PinSnapshotRequest
+	(*PinSnapshotResponse)(nil),     // 35: mgmt.v1.PinSnapshotResponse
+	(*UnpinSnapshotRequest)(nil),    // 36: mgmt.v1.UnpinSnapshotRequest
+	(*UnpinSnapshotResponse)(nil),   // 37: mgmt.v1.UnpinSnapshotResponse
+	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
+	(*Ref)(nil),                     // 39: mgmt.v1.Ref
+	(*durationpb.Duration)(nil),     // 40: google.protobuf.Duration
+	(*Operation)(nil),               // 41: mgmt.v1.Operation
 }
 var file_mgmt_v1_snapshot_proto_depIdxs = []int32{
-	35, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
+	38, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: mgmt.v1.Snapshot.trust:type_name -> mgmt.v1.Trust
-	6,  // 2: mgmt.v1.Snapshot.verified:type_name -> mgmt.v1.Verification
-	35, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
-	35, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
+	7,  // 2: mgmt.v1.Snapshot.verified:type_name -> mgmt.v1.Verification
+	38, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
+	38, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
 	1,  // 5: mgmt.v1.Verification.level:type_name -> mgmt.v1.VerifyLevel
 	2,  // 6: mgmt.v1.Verification.result:type_name -> mgmt.v1.VerifyResult
-	36, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
-	37, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	38, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	5,  // 10: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
-	5,  // 11: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
-	7,  // 12: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
-	36, // 13: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
+	39, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
+	40, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	41, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	6,  // 10: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
+	6,  // 11: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	8,  // 12: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
+	39, // 13: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
 	3,  // 14: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
-	36, // 15: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
+	39, // 15: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
 	4,  // 16: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
-	8,  // 17: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
-	36, // 18: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
-	36, // 19: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
-	20, // 20: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
-	22, // 21: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
-	36, // 22: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
-	36, // 23: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
-	1,  // 24: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
-	38, // 25: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	37, // 26: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
-	38, // 27: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
-	9,  // 28: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
-	11, // 29: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
-	13, // 30: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
-	15, // 31: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
-	17, // 32: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
-	19, // 33: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
-	23, // 34: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
-	25, // 35: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
-	27, // 36: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
-	29, // 37: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
-	31, // 38: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
-	33, // 39: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
-	10, // 40: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
-	12, // 41: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
-	14, // 42: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
-	16, // 43: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
-	18, // 44: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
-	21, // 45: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
-	24, // 46: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
-	26, // 47: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
-	28, // 48: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
-	30, // 49: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
-	32, // 50: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
-	34, // 51: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
-	40, // [40:52] is the sub-list for method output_type
-	28, // [28:40] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	9,  // 17: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
+	39, // 18: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
+	39, // 19: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
+	21, // 20: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
+	23, // 21: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
+	39, // 22: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
+	39, // 23: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
+	6,  // 24: mgmt.v1.FindObjectResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	25, // 25: mgmt.v1.FindObjectResponse.object:type_name -> mgmt.v1.ListObjectsResponse
+	5,  // 26: mgmt.v1.FindObjectResponse.history:type_name -> mgmt.v1.ObjectHistory
+	1,  // 27: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
+	41, // 28: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	40, // 29: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
+	41, // 30: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
+	10, // 31: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
+	12, // 32: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
+	14, // 33: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
+	16, // 34: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
+	18, // 35: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
+	20, // 36: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
+	24, // 37: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
+	26, // 38: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
+	28, // 39: mgmt.v1.SnapshotService.FindObject:input_type -> mgmt.v1.FindObjectRequest
+	30, // 40: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
+	32, // 41: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
+	34, // 42: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
+	36, // 43: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
+	11, // 44: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
+	13, // 45: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
+	15, // 46: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
+	17, // 47: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
+	19, // 48: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
+	22, // 49: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
+	25, // 50: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
+	27, // 51: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
+	29, // 52: mgmt.v1.SnapshotService.FindObject:output_type -> mgmt.v1.FindObjectResponse
+	31, // 53: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
+	33, // 54: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
+	35, // 55: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
+	37, // 56: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
+	44, // [44:57] is the sub-list for method output_type
+	31, // [31:44] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_snapshot_proto_init() }
@@ -3043,8 +3317,8 @@ func file_mgmt_v1_snapshot_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_snapshot_proto_rawDesc), len(file_mgmt_v1_snapshot_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   30,
+			NumEnums:      6,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	SnapshotService_GraphSnapshot_FullMethodName   = "/mgmt.v1.SnapshotService/GraphSnapshot"
 	SnapshotService_ListObjects_FullMethodName     = "/mgmt.v1.SnapshotService/ListObjects"
 	SnapshotService_GetObject_FullMethodName       = "/mgmt.v1.SnapshotService/GetObject"
+	SnapshotService_FindObject_FullMethodName      = "/mgmt.v1.SnapshotService/FindObject"
 	SnapshotService_VerifySnapshot_FullMethodName  = "/mgmt.v1.SnapshotService/VerifySnapshot"
 	SnapshotService_DeleteSnapshots_FullMethodName = "/mgmt.v1.SnapshotService/DeleteSnapshots"
 	SnapshotService_PinSnapshot_FullMethodName     = "/mgmt.v1.SnapshotService/PinSnapshot"
@@ -66,6 +67,10 @@ type SnapshotServiceClient interface {
 	// GetObject returns one object of a snapshot as the source served it. The values of a Secret are
 	// left out unless the request asks for them. It changes nothing and reads one pack.
 	GetObject(ctx context.Context, in *GetObjectRequest, opts ...grpc.CallOption) (*GetObjectResponse, error)
+	// FindObject searches all snapshots of a source for an object, and streams those that hold it, with
+	// what became of it since the snapshot before of the same scope. Each part of a snapshot is read
+	// once, however many snapshots share it. It changes nothing and reads no pack.
+	FindObject(ctx context.Context, in *FindObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FindObjectResponse], error)
 	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The
 	// result is recorded in the catalog and in the store.
 	VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error)
@@ -206,6 +211,25 @@ func (c *snapshotServiceClient) GetObject(ctx context.Context, in *GetObjectRequ
 	return out, nil
 }
 
+func (c *snapshotServiceClient) FindObject(ctx context.Context, in *FindObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FindObjectResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[4], SnapshotService_FindObject_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FindObjectRequest, FindObjectResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_FindObjectClient = grpc.ServerStreamingClient[FindObjectResponse]
+
 func (c *snapshotServiceClient) VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifySnapshotResponse)
@@ -279,6 +303,10 @@ type SnapshotServiceServer interface {
 	// GetObject returns one object of a snapshot as the source served it. The values of a Secret are
 	// left out unless the request asks for them. It changes nothing and reads one pack.
 	GetObject(context.Context, *GetObjectRequest) (*GetObjectResponse, error)
+	// FindObject searches all snapshots of a source for an object, and streams those that hold it, with
+	// what became of it since the snapshot before of the same scope. Each part of a snapshot is read
+	// once, however many snapshots share it. It changes nothing and reads no pack.
+	FindObject(*FindObjectRequest, grpc.ServerStreamingServer[FindObjectResponse]) error
 	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The
 	// result is recorded in the catalog and in the store.
 	VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error)
@@ -326,6 +354,9 @@ func (UnimplementedSnapshotServiceServer) ListObjects(*ListObjectsRequest, grpc.
 }
 func (UnimplementedSnapshotServiceServer) GetObject(context.Context, *GetObjectRequest) (*GetObjectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetObject not implemented")
+}
+func (UnimplementedSnapshotServiceServer) FindObject(*FindObjectRequest, grpc.ServerStreamingServer[FindObjectResponse]) error {
+	return status.Error(codes.Unimplemented, "method FindObject not implemented")
 }
 func (UnimplementedSnapshotServiceServer) VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifySnapshot not implemented")
@@ -476,6 +507,17 @@ func _SnapshotService_GetObject_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SnapshotService_FindObject_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FindObjectRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SnapshotServiceServer).FindObject(m, &grpc.GenericServerStream[FindObjectRequest, FindObjectResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_FindObjectServer = grpc.ServerStreamingServer[FindObjectResponse]
+
 func _SnapshotService_VerifySnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VerifySnapshotRequest)
 	if err := dec(in); err != nil {
@@ -607,6 +649,11 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListObjects",
 			Handler:       _SnapshotService_ListObjects_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "FindObject",
+			Handler:       _SnapshotService_FindObject_Handler,
 			ServerStreams: true,
 		},
 	},
