@@ -24,7 +24,8 @@ const (
 	newestReads = 64
 )
 
-// PassedOver is an envelope that Newest did not take into account, and why.
+// PassedOver is an envelope that Newest did not take into account, or only an older version of it,
+// and why.
 type PassedOver struct {
 	Key EnvelopeKey
 	Err error
@@ -146,7 +147,7 @@ func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate,
 	case !n.store.CanBeParent(&e):
 		c.passed = &TrustError{Key: e.Key().String(), Trust: e.Trust, KeyID: e.KeyID}
 	default:
-		c.envelope = &e
+		c.envelope, c.passed = &e, e.Overwritten
 	}
 	return c, nil
 }

@@ -23,6 +23,9 @@ type Signed struct {
 	Size   int64  // of the stored file
 	Trust  Trust
 	KeyID  string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
+	// Overwritten is why the current version of the key does not count, when the envelope was read
+	// from an older one; nil otherwise.
+	Overwritten error
 }
 
 // RequireTrusted returns a *TrustError unless a trusted key signed the envelope.
@@ -78,13 +81,32 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 
 // GetEnvelope reads and checks one envelope: the signature, then that it is what its name says (an
 // old one under a new name is damage) and of this store. It does not require a signature: see
-// Signed.RequireTrusted. Errors: ErrNotFound, *CorruptError, *FormatError, ErrForeign.
+// Signed.RequireTrusted. In a versioned bucket, where somebody wrote over the key, it returns the
+// newest version that a trusted key signed (Signed.Overwritten). Errors: ErrNotFound, also when the
+// key was deleted; *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error) {
+	var e Signed
 	data, err := bucket.ReadAll(ctx, s.bucket, key.String(), maxEnvelope)
-	if err != nil {
-		return Signed{}, err
+	if err == nil {
+		e, err = s.openEnvelope(key, data)
 	}
-	return s.openEnvelope(key, data)
+	why := err
+	format, isFormat := errors.AsType[*FormatError](err)
+	switch {
+	case err == nil && e.Trust != Trusted && s.keys.CanTrust():
+		why = &TrustError{Key: key.String(), Trust: e.Trust, KeyID: e.KeyID}
+	case !IsUnusable(err), isFormat && format.Trusted:
+		return e, err
+	}
+	older, found, searchErr := s.previousEnvelope(ctx, key)
+	switch {
+	case searchErr != nil:
+		return Signed{}, searchErr
+	case found:
+		older.Overwritten = why
+		return older, nil
+	}
+	return e, err
 }
 
 func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {

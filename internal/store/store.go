@@ -74,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Create && !o.Plain && !o.Keys.CanEncrypt() {
 		return nil, errNoRecipient()
 	}
-	m, err := readMarker(ctx, o.Bucket)
+	m, err := findMarker(ctx, o)
 	if errors.Is(err, ErrNotFound) || o.Create && errors.Is(err, ErrStoreMissing) {
 		if !o.Create {
 			if other, err := firstKey(ctx, o.Bucket); err != nil {
@@ -178,11 +178,25 @@ func firstKey(ctx context.Context, b bucket.Bucket) (string, error) {
 	return key, err
 }
 
+// findMarker reads mgmtd.json, or the older version of it that is that of the store.
+func findMarker(ctx context.Context, o Options) (marker, error) {
+	m, err := readMarker(ctx, o.Bucket)
+	if previous, found, searchErr := previousMarker(ctx, o, err); found || searchErr != nil {
+		return previous, searchErr
+	}
+	return m, err
+}
+
 func readMarker(ctx context.Context, b bucket.Bucket) (marker, error) {
 	data, err := bucket.ReadAll(ctx, b, markerKey, maxMarker)
 	if err != nil {
 		return marker{}, err
 	}
+	return parseMarker(data)
+}
+
+// parseMarker decodes mgmtd.json. *FormatError; *CorruptError.
+func parseMarker(data []byte) (marker, error) {
 	if found, err := document.FormatOf(data); err != nil {
 		return marker{}, &FormatError{Key: markerKey, Reason: err.Error()}
 	} else if found != Format {
@@ -232,7 +246,7 @@ func (s *Store) mayWrite() error {
 // read with a wrong bit in it, or another store may have replaced this one. ErrForeign,
 // ErrStoreMissing, and the errors of Open.
 func (s *Store) checkStoreID(ctx context.Context) error {
-	m, err := readMarker(ctx, s.bucket)
+	m, err := findMarker(ctx, Options{Bucket: s.bucket, Keys: s.keys, Plain: s.plain})
 	if errors.Is(err, ErrNotFound) {
 		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing,
 			Err: errors.New("it holds no " + markerKey + " any more")}
