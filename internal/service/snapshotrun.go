@@ -59,28 +59,35 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 	}
 	s.metrics.snapshots.attempts.WithLabelValues(w.schedule).Inc()
 	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		began := time.Now()
 		o := snapshot.OptionsFor(source, s.cfg.Rows)
 		o.Store, o.Scope.Namespaces = st, w.namespaces
 		o.Full, o.TTL, o.Interval, o.Schedule = w.full, w.ttl, w.interval, w.schedule
-		o.Writer, o.Progress = s.program(), j.Progress
-		o.State, o.Cache = c.SnapshotState(st.ID(), source.UID()), s.runCache
-		known, err := readKnown(ctx, c, st, source.UID())
-		if err != nil {
-			return err
-		}
-		s.metrics.snapshotsMissing(location.Name, source.Name(), len(known.missing))
-		o.Known = known.highest
-		r, err := takeSnapshot(ctx, c, j, o, missingFindings(known.missing)...)
-		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
-		if err == nil {
-			s.metrics.snapshotTaken(location.Name, source.Name(), r.Signed)
-		}
-		if err == nil && s.verifier != nil {
-			s.verifier.NewSnapshot(location.Name, source.UID())
-		}
-		return err
+		return s.snapshotInto(ctx, c, j, location.Name, o)
 	})
+}
+
+// snapshotInto takes the snapshot of an operation. It compares what this host knows of the store
+// with what the store shows, and updates the metrics.
+func (s *Server) snapshotInto(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
+	location string, o snapshot.Options) error {
+	began := time.Now()
+	o.Writer, o.Progress = s.program(), j.Progress
+	o.State, o.Cache = c.SnapshotState(o.Store.ID(), o.SourceUID), s.runCache
+	known, err := readKnown(ctx, c, o.Store, o.SourceUID)
+	if err != nil {
+		return err
+	}
+	s.metrics.snapshotsMissing(location, o.SourceName, len(known.missing))
+	o.Known = known.highest
+	r, err := takeSnapshot(ctx, c, j, o, missingFindings(known.missing)...)
+	s.metrics.snapshotEnded(o.Schedule, began, time.Since(began), r, err)
+	if err == nil {
+		s.metrics.snapshotTaken(location, o.SourceName, r.Signed)
+	}
+	if err == nil && s.verifier != nil {
+		s.verifier.NewSnapshot(location, o.SourceUID)
+	}
+	return err
 }
 
 // program is what envelopes say of who wrote them.

@@ -44,7 +44,7 @@ func (k *soak) check(r *rand.Rand) {
 		}
 		if !of.compared {
 			of.compared = true
-			if err := k.compare(k.direct, *of); err != nil {
+			if err := compareTaken(k.t, k.direct, *of); err != nil {
 				k.t.Error(err)
 			}
 		}

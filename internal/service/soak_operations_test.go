@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -157,26 +158,28 @@ func (k *soak) read(r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	return k.unlessGone(k.compare(st, of), of)
+	return k.unlessGone(compareTaken(k.t, st, of), of)
 }
 
-func (k *soak) compare(st *store.Store, of taken) error {
-	s, err := snapshot.Open(k.t.Context(), st, of.Envelope, nil)
+// compareTaken compares all objects of a snapshot with those that its source had.
+func compareTaken(t *testing.T, st *store.Store, of taken) error {
+	t.Helper()
+	s, err := snapshot.Open(t.Context(), st, of.Envelope, nil)
 	if err != nil {
 		return err
 	}
-	contents, err := s.Load(k.t.Context(), s.Graph.Nodes, nil)
+	contents, err := s.Load(t.Context(), s.Graph.Nodes, nil)
 	if err != nil {
 		return err
 	}
 	for _, n := range s.Graph.Nodes {
 		if body, err := contents.Bytes(n.Ref); err != nil || !bytes.Equal(body, of.objects[n.Ref]) {
-			k.t.Errorf("snapshot %s holds another %s than the source had, %v", of.ID, n.Ref, err)
+			t.Errorf("snapshot %s holds another %s than the source had, %v", of.ID, n.Ref, err)
 		}
 	}
 	for ref := range of.objects {
 		if s.Graph.Node(ref) == nil && ref.Kind != kube.NamespaceKind.Kind && !of.Partial {
-			k.t.Errorf("snapshot %s does not hold %s", of.ID, ref)
+			t.Errorf("snapshot %s does not hold %s", of.ID, ref)
 		}
 	}
 	return nil
