@@ -296,16 +296,7 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 		m.expect.Checks[string(of.ID)] = recorded.Verification
 	}
 	// of the storage: as if a newer one had been there for the grace
-	old := time.Now().Add(-24 * time.Hour)
-	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		return os.Chtimes(path, old, old)
-	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	makeOld(m.t, m.root)
 	o := retention.Options{Store: st, Delete: []store.EnvelopeKey{removed.Key()}}
 	plan, err := retention.NewPlan(ctx, o)
 	if err != nil {
@@ -318,4 +309,19 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 	m.expect.Removed = map[string][]store.Range{removed.Source.UID: {{From: removed.Sequence,
 		To: removed.Sequence}}}
 	m.now = m.now.Add(time.Hour)
+}
+
+// makeOld makes the storage say that everything was written a day ago.
+func makeOld(t *testing.T, root string) {
+	t.Helper()
+	old := time.Now().Add(-24 * time.Hour)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chtimes(path, old, old)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
