@@ -41,8 +41,7 @@ func testStats(unreadable bool) []*mgmtv1.GetStatsResponse {
 		pieces = append(pieces, &mgmtv1.GetStatsResponse{Item: &mgmtv1.GetStatsResponse_Finding{
 			Finding: &mgmtv1.Finding{Code: "envelope-unreadable",
 				Severity: mgmtv1.Severity_SEVERITY_ERROR,
-				Message:  "snapshots/7d1f/x.json: what it names is not known: it is cut short",
-				Hint:     "restore these envelopes or trees from a copy of the store"}}})
+				Message:  "snapshots/7d1f/x.json: what it names is not known: it is cut short"}}})
 	}
 	return pieces
 }
