@@ -10,5 +10,5 @@ func newCatalog(p *program) *cobra.Command {
 has one; standalone it is the file of --catalog.
 
 The index can be rebuilt from the storage at any time.`,
-	}, newCatalogRebuild(p))
+	}, newCatalogCheck(p), newCatalogRebuild(p))
 }

@@ -41,22 +41,43 @@ func (p *program) completeOperations(cmd *cobra.Command, args []string, word str
 	if len(args) > 0 {
 		return words, directive
 	}
-	return append(words, p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
-		resp, err := c.operations.ListOperations(ctx, &mgmtv1.ListOperationsRequest{})
+	return append(words, p.operationNames(cmd, nil)...), directive
+}
+
+// completeOperationList completes arguments that each name an operation.
+func (p *program) completeOperationList(cmd *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
+	return p.operationNames(cmd, args), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completedOperations is how many operations a completion offers.
+const completedOperations = 50
+
+// operationNames returns the ids of the newest operations but those in args.
+func (p *program) operationNames(cmd *cobra.Command, args []string) []string {
+	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
+		resp, err := c.operations.ListOperations(ctx,
+			&mgmtv1.ListOperationsRequest{PageSize: completedOperations})
 		var names []string
 		for _, op := range resp.GetOperations() {
-			names = append(names, cobra.CompletionWithDesc(op.GetId(), op.GetKind()+" "+
-				stateWord(op.GetState())))
+			if !slices.Contains(args, op.GetId()) {
+				names = append(names, cobra.CompletionWithDesc(op.GetId(), op.GetKind()+" "+
+					stateWord(op.GetState())))
+			}
 		}
 		return names, err
-	})...), directive
+	})
 }
+
+// completedSnapshots is how many snapshots a completion offers.
+const completedSnapshots = 50
 
 // completeSnapshots completes arguments that name snapshots.
 func (p *program) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]string,
 	cobra.ShellCompDirective) {
 	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
-		resp, err := c.snapshots.ListSnapshots(ctx, &mgmtv1.ListSnapshotsRequest{})
+		resp, err := c.snapshots.ListSnapshots(ctx,
+			&mgmtv1.ListSnapshotsRequest{PageSize: completedSnapshots})
 		var names []string
 		for _, s := range resp.GetSnapshots() {
 			if !slices.Contains(args, s.GetId()) {
@@ -113,20 +134,35 @@ func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]s
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeLocations returns the names of storage locations.
+func (p *program) completeLocations(cmd *cobra.Command) []string {
+	if p.standalone.enabled {
+		return p.locationNames()
+	}
+	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
+		resp, err := c.stores.ListLocations(ctx, &mgmtv1.ListLocationsRequest{})
+		var names []string
+		for _, l := range resp.GetLocations() {
+			names = append(names, cobra.CompletionWithDesc(l.GetName(), l.GetPlace()))
+		}
+		return names, err
+	})
+}
+
 // completeFlags completes the flags of all commands below cmd that name a management cluster or a
 // storage location, and the file of --config.
 func (p *program) completeFlags(cmd *cobra.Command) {
 	if !cmd.HasParent() {
 		_ = cmd.MarkPersistentFlagFilename("config", "yaml", "yml")
 	}
-	for _, name := range []string{"source", "target", "location"} {
+	for _, name := range []string{"source", "target", "location", "to-location"} {
 		if cmd.Flags().Lookup(name) == nil {
 			continue
 		}
 		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, word string) (
 			[]string, cobra.ShellCompDirective) {
-			if name == "location" {
-				return p.locationNames(), cobra.ShellCompDirectiveNoFileComp
+			if name == "location" || name == "to-location" {
+				return p.completeLocations(cmd), cobra.ShellCompDirectiveNoFileComp
 			}
 			return p.completeMgmt(cmd, nil, word)
 		})

@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -98,6 +99,9 @@ func (p *program) serviceConfig(f standaloneFlags) (service.Config, error) {
 		keys.URL, keys.S3 = f.store, nil
 		cfg.Locations = []service.Location{{Store: keys}}
 	}
+	if f.copyTo != "" {
+		cfg.Locations = withCopy(cfg.Locations, f.copyTo, keys)
+	}
 	if f.sourceKubeconfig != "" {
 		cfg.Sources = []kube.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig,
 			Context: f.sourceContext}}
@@ -107,6 +111,18 @@ func (p *program) serviceConfig(f standaloneFlags) (service.Config, error) {
 			Context: f.targetContext}}
 	}
 	return cfg, nil
+}
+
+// withCopy returns locations and one at a URL, which is its name, too. The only one before stays
+// the one of requests that name none.
+func withCopy(locations []service.Location, url string,
+	keys service.StoreOptions) []service.Location {
+	all := slices.Clone(locations)
+	if len(all) == 1 {
+		all[0].Default = true
+	}
+	keys.URL, keys.S3 = url, nil
+	return append(all, service.Location{Name: url, Store: keys})
 }
 
 // addKeys replaces the keys that flags name.
@@ -139,8 +155,7 @@ func (p *program) mgmtNames() []string {
 
 // locationNames returns the storage locations of the file of --config, for completion.
 func (p *program) locationNames() []string {
-	if !p.standalone.enabled || p.readEnvironment() != nil || p.readConfig() != nil ||
-		p.config == nil {
+	if p.readEnvironment() != nil || p.readConfig() != nil || p.config == nil {
 		return nil
 	}
 	var names []string

@@ -31,6 +31,7 @@ type connection struct {
 	schedules  mgmtv1.ScheduleServiceClient
 	prunes     mgmtv1.PruneServiceClient
 	stores     mgmtv1.StoreServiceClient
+	repairs    mgmtv1.StoreRepairServiceClient
 	mgmts      mgmtv1.MgmtServiceClient
 	catalog    mgmtv1.CatalogServiceClient
 	// stop makes operations end between two steps; nil for a daemon, whose operations go on.
@@ -50,6 +51,7 @@ func newConnection(conn *grpc.ClientConn, err error) (*connection, error) {
 		schedules:  mgmtv1.NewScheduleServiceClient(conn),
 		prunes:     mgmtv1.NewPruneServiceClient(conn),
 		stores:     mgmtv1.NewStoreServiceClient(conn),
+		repairs:    mgmtv1.NewStoreRepairServiceClient(conn),
 		mgmts:      mgmtv1.NewMgmtServiceClient(conn),
 		catalog:    mgmtv1.NewCatalogServiceClient(conn),
 		close:      conn.Close,

@@ -188,12 +188,17 @@ func (f *daemonFlags) tls() (*tls.Config, error) {
 	if !pool.AppendCertsFromPEM(authorities) {
 		return nil, unusable("ca-file", fmt.Errorf("%s holds no certificate", f.caFile))
 	}
-	own, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
-	if err != nil {
+	if _, err := tls.LoadX509KeyPair(f.certFile, f.keyFile); err != nil {
 		return nil, unusable("cert-file and --key-file", err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool,
-		Certificates: []tls.Certificate{own}, NextProtos: []string{"h2"}}, nil
+	// The files are read at each connection: a certificate may be renewed while an operation is
+	// followed, and the daemon ends connections with the certificate that they began with.
+	own := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+		return &pair, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, GetClientCertificate: own,
+		NextProtos: []string{"h2"}}, nil
 }
 
 // probe checks that something answers and, with TLS, that each side accepts the certificate of the

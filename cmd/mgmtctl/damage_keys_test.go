@@ -102,9 +102,9 @@ var damagedKeys = []damageRow{
 		{"rebuild", 0, `belongs to another store`}}},
 	{"a store of a later version", func(d *damaged) {
 		d.write("mgmtd.json", bytes.Replace(d.read("mgmtd.json"), []byte(`"format":1`),
-			[]byte(`"format":2`), 1))
+			[]byte(`"format":3`), 1))
 	}, []run{
-		{"list", 1, `read mgmtd.json: format 2 is not known(.|\n)*hint: use a newer version`},
-		{"structure", 1, `format 2 is not known`}, {"plan", 1, `format 2 is not known`},
+		{"list", 1, `read mgmtd.json: format 3 is not known(.|\n)*hint: use a newer version`},
+		{"structure", 1, `format 3 is not known`}, {"plan", 1, `format 3 is not known`},
 	}},
 }

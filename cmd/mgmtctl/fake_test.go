@@ -15,8 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/mgmtd/mgmtd/internal/retry"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -38,29 +42,36 @@ type fake struct {
 	mgmtv1.UnimplementedCatalogServiceServer
 	mgmtv1.UnimplementedPruneServiceServer
 	mgmtv1.UnimplementedStoreServiceServer
+	mgmtv1.UnimplementedStoreRepairServiceServer
 
 	flags standaloneFlags // as given to serve
 
-	snapshots []*mgmtv1.Snapshot
-	units     []*mgmtv1.UnitSummary
-	coverage  []*mgmtv1.ExplainCoverageResponse
-	graph     []*mgmtv1.GraphSnapshotResponse
-	objects   []*mgmtv1.ListObjectsResponse
-	object    *mgmtv1.GetObjectResponse
-	found     []*mgmtv1.FindObjectResponse
-	plan      []*mgmtv1.PlanRestoreResponse
-	movePlan  []*mgmtv1.PlanMoveResponse
-	prunePlan []*mgmtv1.PlanPruneResponse
-	stats     []*mgmtv1.GetStatsResponse
-	marksPlan *mgmtv1.PlanRollbackFromMarksResponse
-	schedules []*mgmtv1.Schedule
-	mgmts     []*mgmtv1.Mgmt
-	fenced    []string
-	already   []string
-	findings  []*mgmtv1.Finding
-	rebuilt   []*mgmtv1.RebuiltLocation
-	operation *mgmtv1.Operation // what GetOperation gives, once the watch has ended
-	events    []*mgmtv1.Event
+	snapshots  []*mgmtv1.Snapshot
+	pageSize   int // of lists of snapshots; 0: it knows no pages
+	units      []*mgmtv1.UnitSummary
+	coverage   []*mgmtv1.ExplainCoverageResponse
+	graph      []*mgmtv1.GraphSnapshotResponse
+	objects    []*mgmtv1.ListObjectsResponse
+	object     *mgmtv1.GetObjectResponse
+	extract    []*mgmtv1.ExtractObjectsResponse
+	found      []*mgmtv1.FindObjectResponse
+	plan       []*mgmtv1.PlanRestoreResponse
+	movePlan   []*mgmtv1.PlanMoveResponse
+	prunePlan  []*mgmtv1.PlanPruneResponse
+	stats      []*mgmtv1.GetStatsResponse
+	repairPlan []*mgmtv1.PlanRepairResponse
+	repaired   []*mgmtv1.RunRepairResponse
+	keyCheck   *mgmtv1.CheckKeysResponse
+	locations  []*mgmtv1.Location
+	marksPlan  *mgmtv1.PlanRollbackFromMarksResponse
+	schedules  []*mgmtv1.Schedule
+	mgmts      []*mgmtv1.Mgmt
+	fenced     []string
+	already    []string
+	findings   []*mgmtv1.Finding
+	rebuilt    []*mgmtv1.RebuiltLocation
+	operation  *mgmtv1.Operation // what GetOperation gives, once the watch has ended
+	events     []*mgmtv1.Event
 	// begin answers the calls that begin an operation; nil gives the operation, running.
 	begin func(ctx context.Context) error
 	// untilStop makes WatchOperation wait, after the events, for Stop, and then send the last
@@ -68,6 +79,8 @@ type fake struct {
 	untilStop bool
 	watching  chan struct{} // closed when WatchOperation waits
 	watchErr  error
+	// breakAfter is after how many events a stream breaks, as when the connection ends; 0: never.
+	breakAfter int
 
 	mu       sync.Mutex
 	requests []any
@@ -90,6 +103,7 @@ func (f *fake) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterCatalogServiceServer(r, f)
 	mgmtv1.RegisterPruneServiceServer(r, f)
 	mgmtv1.RegisterStoreServiceServer(r, f)
+	mgmtv1.RegisterStoreRepairServiceServer(r, f)
 }
 
 func (f *fake) Stop() { f.stopOnce.Do(func() { close(f.stopped) }) }
@@ -142,8 +156,26 @@ func (f *fake) ResumeOperation(ctx context.Context, req *mgmtv1.ResumeOperationR
 
 func (f *fake) ListSnapshots(_ context.Context, req *mgmtv1.ListSnapshotsRequest) (
 	*mgmtv1.ListSnapshotsResponse, error) {
-	f.saw(req)
-	return &mgmtv1.ListSnapshotsResponse{Snapshots: f.snapshots}, nil
+	f.saw(proto.Clone(req))
+	if f.pageSize == 0 {
+		return &mgmtv1.ListSnapshotsResponse{Snapshots: f.snapshots}, nil
+	}
+	list, resp := f.snapshots, &mgmtv1.ListSnapshotsResponse{}
+	for len(list) > 0 && req.GetPageToken() != "" {
+		last := list[0].GetKey()
+		if list = list[1:]; last == req.GetPageToken() {
+			break
+		}
+	}
+	size := f.pageSize
+	if n := int(req.GetPageSize()); n > 0 {
+		size = min(size, n)
+	}
+	resp.Snapshots = list[:min(size, len(list))]
+	if size < len(list) {
+		resp.NextPageToken = list[size-1].GetKey()
+	}
+	return resp, nil
 }
 
 func (f *fake) GetSnapshot(_ context.Context, req *mgmtv1.GetSnapshotRequest) (
@@ -176,6 +208,12 @@ func (f *fake) GetObject(_ context.Context, req *mgmtv1.GetObjectRequest) (
 	return f.object, nil
 }
 
+func (f *fake) ExtractObjects(req *mgmtv1.ExtractObjectsRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.ExtractObjectsResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.extract)
+}
+
 func (f *fake) FindObject(req *mgmtv1.FindObjectRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.FindObjectResponse]) error {
 	f.saw(req)
@@ -200,6 +238,36 @@ func (f *fake) GetStats(req *mgmtv1.GetStatsRequest,
 	return sendAll(stream, f.stats)
 }
 
+func (f *fake) PlanRepair(req *mgmtv1.PlanRepairRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.PlanRepairResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.repairPlan)
+}
+
+func (f *fake) RunRepair(req *mgmtv1.RunRepairRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.RunRepairResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.repaired)
+}
+
+func (f *fake) CopyStore(ctx context.Context, req *mgmtv1.CopyStoreRequest) (
+	*mgmtv1.CopyStoreResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.CopyStoreResponse{Operation: op}, err
+}
+
+func (f *fake) ListLocations(_ context.Context, req *mgmtv1.ListLocationsRequest) (
+	*mgmtv1.ListLocationsResponse, error) {
+	f.saw(req)
+	return &mgmtv1.ListLocationsResponse{Locations: f.locations}, nil
+}
+
+func (f *fake) CheckKeys(_ context.Context, req *mgmtv1.CheckKeysRequest) (
+	*mgmtv1.CheckKeysResponse, error) {
+	f.saw(req)
+	return f.keyCheck, nil
+}
+
 func (f *fake) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
 	op, err := f.start(ctx, req)
@@ -221,7 +289,14 @@ func (f *fake) GetOperation(_ context.Context, req *mgmtv1.GetOperationRequest) 
 func (f *fake) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	f.saw(req)
+	sent := 0
 	for i, e := range f.events {
+		if int64(i+1) <= req.GetAfterSeq() { // what has no number is progress, and not repeated
+			continue
+		}
+		if sent++; f.breakAfter > 0 && sent > f.breakAfter {
+			return status.Error(codes.Unavailable, "error reading from server: EOF")
+		}
 		if f.untilStop && i+1 == len(f.events) {
 			close(f.watching)
 			select {
@@ -307,6 +382,7 @@ func (r runner) runWords(t *testing.T, words ...string) result {
 		now:         func() time.Time { return now },
 		signals:     r.signals,
 		interactive: r.interactive,
+		backoff:     retry.Backoff{First: time.Millisecond, Longest: time.Millisecond},
 		serve: func(flags standaloneFlags, _ *program) (server, error) {
 			if r.inside != nil {
 				return r.inside, nil

@@ -197,6 +197,46 @@ func (m *moment) Set(s string) error {
 // Type is what the help shows as the value.
 func (m *moment) Type() string { return "TIME" }
 
+// since is a flag that takes a point in time, or how long ago it was.
+type since struct {
+	at  moment
+	ago time.Duration
+}
+
+// String is the present value.
+func (s *since) String() string {
+	if s.ago > 0 {
+		return s.ago.String()
+	}
+	return s.at.String()
+}
+
+// Set accepts RFC 3339 or a duration.
+func (s *since) Set(text string) error {
+	ago, err := time.ParseDuration(text)
+	if err == nil && ago > 0 {
+		*s = since{ago: ago}
+		return nil
+	}
+	*s = since{}
+	if s.at.Set(text) != nil {
+		return fmt.Errorf("want a time with its zone, such as 2026-03-01T14:30:00Z, or an age, such " +
+			"as 36h")
+	}
+	return nil
+}
+
+// Type is what the help shows as the value.
+func (s *since) Type() string { return "TIME|AGE" }
+
+// before returns the point in time; zero when none was given.
+func (s *since) before(now time.Time) time.Time {
+	if s.ago > 0 {
+		return now.Add(-s.ago)
+	}
+	return s.at.Time
+}
+
 // addSource adds --source to a command that reads one source of several.
 func addSource(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, "source", "", "`NAME` or UID of the source management cluster; "+

@@ -2,13 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -166,56 +160,6 @@ func (p *program) follow(ctx context.Context, c *connection, id string,
 	}
 	o.operation = resp.GetOperation()
 	return o, nil
-}
-
-func (p *program) followEvents(ctx context.Context, c *connection, id string,
-	show func(*mgmtv1.Event)) (*outcome, error) {
-	// without this, grpc holds a stream that is left early until its context ends
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := c.operations.WatchOperation(ctx, &mgmtv1.WatchOperationRequest{Id: id})
-	if err != nil {
-		return nil, err
-	}
-	return p.receiveEvents(stream, show)
-}
-
-func (p *program) receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationResponse],
-	show func(*mgmtv1.Event)) (*outcome, error) {
-	o := &outcome{}
-	seen := map[string]bool{}
-	runEnded := false
-	for {
-		resp, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return o, nil
-		case err != nil:
-			return nil, err
-		}
-		e := resp.GetEvent()
-		e.Message = p.completeMessage(e.GetMessage(), e.GetHintKey())
-		if runEnded {
-			// This is a resumed operation: the findings of its earlier run may no longer apply.
-			o.findings, seen, runEnded = nil, map[string]bool{}, false
-		}
-		switch e.GetType() {
-		case mgmtv1.EventType_EVENT_TYPE_FINDING:
-			p.completeHint(e.GetFinding())
-			key, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.GetFinding())
-			if err != nil {
-				return nil, fmt.Errorf("read finding: %w", err)
-			}
-			if !seen[string(key)] {
-				seen[string(key)] = true
-				o.findings = append(o.findings, e.GetFinding())
-			}
-		case mgmtv1.EventType_EVENT_TYPE_OPERATION:
-			runEnded = isEnd(e.GetState())
-		default: // only these two matter to the outcome
-		}
-		show(e)
-	}
 }
 
 // isEnd reports whether a run has ended in state s.

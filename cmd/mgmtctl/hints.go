@@ -39,8 +39,13 @@ var findingCommands = map[object.Code]string{
 	object.CodeEnvelopeUntrusted:  "mgmtctl snapshot delete KEY --damaged",
 	object.CodeEnvelopeUnreadable: "mgmtctl snapshot delete KEY --damaged",
 	object.CodeContractMissing:    "mgmtctl snapshot coverage",
+	object.CodeNothingSelected:    "mgmtctl snapshot coverage --selector LABELS",
 	object.CodeOperationKnown:     "mgmtctl operation rollback ID",
+	object.CodeWorkLeft:           "mgmtctl operation resume ID, mgmtctl operation rollback ID",
+	object.CodeNotRetired:         "mgmtctl operation resume ID",
+	object.CodeMirrorOpen:         "standalone --store URL, --signing-key FILE",
 	object.CodeCopyUnproven:       "standalone --store URL",
+	object.CodeRecipientMissing:   "--recipient age1…, or spec.recipients of the configuration",
 }
 
 // overrideCommands are what mgmtctl adds to the hint of a finding that blocks. A finding that was
@@ -67,10 +72,14 @@ var overrideCommands = map[object.Code]string{
 	object.CodeFenceUnacknowledged: "then restore with --force fence-unacknowledged",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force " +
 		"locked when that operation and its catalog are lost",
-	object.CodeProvisioning: "--force provisioning takes the risk",
-	object.CodePoolShared:   "--force pool-shared when its ranges are known not to collide",
-	object.CodeNoMirror:     "mgmtctl operation resume ID --force no-mirror",
-	object.CodeNoFence:      "--no-fence moves without ownership records",
+	object.CodeOwnershipFromCopy: "--force ownership-from-copy when the origin is lost",
+	object.CodeProvisioning:      "--force provisioning takes the risk",
+	object.CodePoolShared:        "--force pool-shared when its ranges are known not to collide",
+	object.CodeWorkLeft:          "--force work-left gives up what is left",
+	object.CodeNotRetired:        "--force not-retired when the source is gone for good",
+	object.CodeMirrorOpen:        "--force mirror-open forgets it in this catalog alone",
+	object.CodeNoMirror:          "mgmtctl operation resume ID --force no-mirror",
+	object.CodeNoFence:           "--no-fence moves without ownership records",
 
 	object.CodeCAMismatch:         "--force ca-mismatch when another server answers there",
 	object.CodeMachinesGone:       "--force machines-gone releases it all the same",

@@ -23,6 +23,8 @@ func newKeygen(p *program) *cobra.Command {
   signing.key    signs snapshots (--signing-key); belongs to the host that takes them
   signing.pub    its public half, to trust them (--trusted-key)
 
+"mgmtctl keygen check" checks later that the keys still open the newest snapshots.
+
 Changes: makes the folder and the files, readable by you alone.
 Does not change: existing files are never overwritten. Nothing is sent anywhere.
 
@@ -46,6 +48,7 @@ passphrase.`,
 	_ = cmd.MarkFlagDirname("out")
 	cmd.Flags().BoolVar(&protect, "passphrase", false, "protect identity.txt with a passphrase, "+
 		"from the terminal or --passphrase-file")
+	cmd.AddCommand(newKeygenCheck(p))
 	return cmd
 }
 

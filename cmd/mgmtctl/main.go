@@ -47,6 +47,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		now:      time.Now,
 		signals:  signals,
 		terminal: openTerminal,
+		backoff:  streamBackoff(),
 		serve:    serveStandalone,
 	}
 	p.interactive = isTerminal(stdin) && isTerminal(stderr)

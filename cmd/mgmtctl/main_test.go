@@ -103,7 +103,8 @@ func TestFlagsAreAcceptedAnywhere(t *testing.T) {
 	} {
 		f := newFake()
 		r := runner{fake: f}.run(t, line).want(t, 0)
-		if want := "{\n  \"snapshots\": []\n}\n"; r.stdout != want {
+		want := "{\n  \"snapshots\": [],\n  \"nextPageToken\": \"\"\n}\n"
+		if r.stdout != want {
 			t.Errorf("%s: stdout %q, want %q", line, r.stdout, want)
 		}
 		if f.flags.store != "/s" || !f.flags.enabled {

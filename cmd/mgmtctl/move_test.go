@@ -60,7 +60,8 @@ func testSchedules() []*mgmtv1.Schedule {
 		{Name: "hourly", Cron: "@every 1h", Source: "prod", Location: "vault",
 			NextTime: timestamppb.New(now.Add(25 * time.Minute)), LastTime: ago(35 * time.Minute),
 			LastOperation: "65f1a2b3c4d5", LastSuccessTime: ago(95 * time.Minute),
-			LastError: "reach management cluster prod: refused", Skipped: 2, Overdue: true},
+			NewestTime: ago(95 * time.Minute),
+			LastError:  "reach management cluster prod: refused", Skipped: 2, Overdue: true},
 		{Name: "nightly", Cron: "0 1 * * *", Source: "prod", Location: "vault",
 			Namespaces: []string{"team-a", "team-b"}, Paused: true},
 	}
@@ -327,12 +328,17 @@ func TestAcceptNeedsAnOperationAndAWorkloadCluster(t *testing.T) {
 func TestCompletionAsksTheDaemon(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.schedules, f.mgmts, f.operation = testSchedules(), testMgmts(), testOperation(succeeded, 0, true)
+	f.locations = testLocations()
+	const locations = "archive\tfile:///archive\nmain\ts3://mgmt/prod\noffsite\ts3://mgmt-copy/prod\n"
 	for line, want := range map[string]string{
 		"schedule pause":     "hourly\t@every 1h\nnightly\t0 1 * * *\n",
 		"mgmt check":         "prod\nwest\n",
 		"move run --source":  "prod\nwest\n",
 		"operation rollback": "latest\n65f1a2b3c4d5\trestore succeeded\n",
 		"operation accept":   "latest\n65f1a2b3c4d5\trestore succeeded\n",
+
+		"snapshot list --location": locations,
+		"store copy --to-location": locations,
 	} {
 		if got := r.complete(t, line); !strings.HasPrefix(got, want+":") {
 			t.Errorf("%s: %q, want %q", line, got, want)
@@ -340,7 +346,7 @@ func TestCompletionAsksTheDaemon(t *testing.T) {
 		silent := runner{fake: newFake(), getenv: map[string]string{
 			"MGMTCTL_ADDRESS": "unix:///nobody/there"}}.complete(t, line)
 		if strings.Contains(silent, "prod") || strings.Contains(silent, "hourly") ||
-			strings.Contains(silent, "65f1") {
+			strings.Contains(silent, "65f1") || strings.Contains(silent, "archive") {
 			t.Errorf("%s: without a daemon %q", line, silent)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/service/config"
 )
@@ -34,6 +35,8 @@ type program struct {
 	terminal func() *os.File
 	// bars: stderr can show progress bars.
 	bars bool
+	// backoff is how long to wait before a stream that broke is begun once more.
+	backoff retry.Backoff
 	// serve makes the server of --standalone.
 	serve func(standaloneFlags, *program) (server, error)
 

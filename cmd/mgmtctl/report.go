@@ -45,6 +45,8 @@ func (p *program) conclude(o *outcome) error {
 			o.operation.GetKind(), p.planAgain(o.operation))
 	case code == service.ExitIncomplete && o.operation.GetKind() == kindPrune:
 		p.say("something was removed and work is left; to go on:\n  %s", p.commandLine("prune", "run"))
+	case code == service.ExitIncomplete && o.operation.GetKind() == kindCopy:
+		p.say("something was copied and work is left; to go on:\n  %s", p.copyAgain(o.operation))
 	case code == service.ExitIncomplete:
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation",
 			"resume", id))
@@ -180,6 +182,10 @@ func (l *pairs) addFacts(p *program, op *mgmtv1.Operation) {
 	l.add("target", op.GetTarget())
 	l.add("location", op.GetLocation())
 	l.add("snapshot", op.GetSnapshotId())
+	if op.GetRetainedUntil().IsValid() {
+		l.add("retained until", p.when(op.GetRetainedUntil()))
+	}
+	l.addCopy(op.GetCopy())
 	l.add("units", unitCounts(op))
 	p.operation = op.GetId()
 	l.add("message", p.completeMessage(op.GetMessage(), op.GetHintKey()))

@@ -164,6 +164,11 @@ func newGroup(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// isGroup reports whether a command only has subcommands.
+func isGroup(cmd *cobra.Command) bool {
+	return cmd.HasSubCommands() && (!cmd.HasParent() || cmd.Annotations[reachesServer] != "")
+}
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -223,7 +228,11 @@ func (p *program) usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	line := cmd.UseLine()
 	if cmd.HasAvailableSubCommands() {
-		line = cmd.CommandPath() + " COMMAND [flags]"
+		sub := cmd.CommandPath() + " COMMAND [flags]"
+		if !isGroup(cmd) { // it runs by itself, too
+			sub = line + "\n  " + sub
+		}
+		line = sub
 	}
 	fmt.Fprintf(&b, "Usage:\n  %s\n", line)
 	if cmd.Example != "" {

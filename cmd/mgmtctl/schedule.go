@@ -43,6 +43,7 @@ func (p *program) writeSchedule(w io.Writer, s *mgmtv1.Schedule) {
 	l.add("cron", s.GetCron())
 	l.add("source", s.GetSource())
 	l.add("namespaces", strings.Join(s.GetNamespaces(), ", "))
+	l.add("selector", s.GetSelector())
 	l.add("location", s.GetLocation())
 	l.add("paused", yesNo(s.GetPaused()))
 	if due := p.until(s.GetNextTime()); due != "" {
@@ -51,15 +52,23 @@ func (p *program) writeSchedule(w io.Writer, s *mgmtv1.Schedule) {
 	l.add("last", p.when(s.GetLastTime()))
 	l.add("last operation", s.GetLastOperation())
 	l.add("last success", p.when(s.GetLastSuccessTime()))
-	l.add("notes", scheduleNotes(s))
+	l.add("newest in the store", p.when(s.GetNewestTime()))
+	l.add("notes", p.scheduleNotes(s))
 	l.write(w)
 }
 
 // scheduleNotes returns what an operator should know about a schedule.
-func scheduleNotes(s *mgmtv1.Schedule) string {
+func (p *program) scheduleNotes(s *mgmtv1.Schedule) string {
 	var notes []string
 	if s.GetOverdue() {
 		notes = append(notes, "overdue")
+	}
+	switch newest := s.GetNewestTime(); {
+	case !s.GetLastSuccessTime().IsValid():
+	case newest == nil:
+		notes = append(notes, "no snapshot of it is in the store")
+	case newest.AsTime().Before(s.GetLastSuccessTime().AsTime()):
+		notes = append(notes, "the newest in the store is "+p.age(newest)+" old")
 	}
 	if n := s.GetSkipped(); n > 0 {
 		notes = append(notes, count(n, "run")+" skipped")

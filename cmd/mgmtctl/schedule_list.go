@@ -14,7 +14,8 @@ func newScheduleList(p *program) *cobra.Command {
 		Use:   "list",
 		Short: "List schedules",
 		Long: `List the schedules of the daemon's config, by name: when each is due, when it last ran
-and last succeeded, and its last error.
+and last succeeded, and its last error. A schedule is overdue when a run was due and the store has
+no later snapshot of it, whether that was never taken, was removed, or cannot be searched for.
 
 Changes: nothing.
 
@@ -45,7 +46,7 @@ func runScheduleList(ctx context.Context, p *program, c *connection) error {
 		for _, s := range resp.GetSchedules() {
 			t.add(s.GetName(), s.GetCron(), s.GetSource(), s.GetLocation(), yesNo(s.GetPaused()),
 				p.until(s.GetNextTime()), p.age(s.GetLastTime()),
-				p.age(s.GetLastSuccessTime()), s.GetLastOperation(), scheduleNotes(s))
+				p.age(s.GetLastSuccessTime()), s.GetLastOperation(), p.scheduleNotes(s))
 		}
 		t.write(w)
 	})

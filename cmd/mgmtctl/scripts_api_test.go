@@ -70,7 +70,7 @@ import (
 
 // places are folders next to the store that a script can name with $AT_X, where X is the name in
 // upper case.
-var places = []string{"missing", "file", "photos", "foreign", "newer", "empty"}
+var places = []string{"missing", "file", "photos", "foreign", "newer", "empty", "copied"}
 
 // The two ways to reach the service.
 const (

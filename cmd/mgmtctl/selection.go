@@ -13,8 +13,11 @@ func addSelection(cmd *cobra.Command, s *mgmtv1.Selection, verb string) {
 	addNamespaces(cmd, &s.Namespaces, verb+" this namespace, whole")
 	cmd.Flags().Var(&checked{&s.Workloads, checkWorkload, "NS/NAME"}, "workload", verb+
 		" this workload cluster with what it needs (repeatable)")
-	cmd.Flags().Var(&checkedOne{&s.Selector, checkSelector, "LABELS"}, "selector", verb+
-		" the workload clusters whose Cluster has these labels")
+	addSelector(cmd, &s.Selector, verb+" the workload clusters whose Cluster has these labels")
+}
+
+func addSelector(cmd *cobra.Command, value *string, what string) {
+	cmd.Flags().Var(&checkedOne{value, checkSelector, "LABELS"}, "selector", what)
 }
 
 func addDropOwners(cmd *cobra.Command, refs *[]string) {

@@ -18,7 +18,8 @@ func newSnapshotCoverage(p *program) *cobra.Command {
 		Use:   "coverage [flags]",
 		Short: "Say of every object whether a snapshot would hold it, and why",
 		Long: `Report for every object in scope on the live source whether a snapshot would include
-it, and why; then what is needed but missing.
+it, and why; then what is needed but missing. --namespace and --selector are those of "mgmtctl
+snapshot create".
 
 Changes: nothing, neither on the source nor in the store.
 
@@ -38,6 +39,8 @@ that is needed is missing.`,
 	}
 	addSource(cmd, &req.Source)
 	addNamespaces(cmd, &req.Namespaces, "only this namespace")
+	addSelector(cmd, &req.Selector, "a snapshot of only the workload clusters whose Cluster has "+
+		"these labels")
 	return cmd
 }
 

@@ -24,6 +24,11 @@ written last: a run that dies leaves no snapshot, only data that nothing names. 
 changed since the parent snapshot is reused, unless --full is given.
 Does not change: the source is only read, and never paused; older snapshots are not changed.
 
+With --selector it holds only the workload clusters whose Cluster has the labels, in all namespaces
+or in those of --namespace: each whole, with the shared objects that it needs, and nothing else. A
+selector that selects none gives an empty snapshot and the warning nothing-selected. Snapshots of
+another selection are another scope: retention counts them apart.
+
 Standalone it needs --store, --source-kubeconfig, and --recipient and --signing-key (or --plain).
 
 Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 usage; 4 stopped with
@@ -31,7 +36,8 @@ something written; 10 store; 11 catalog locked; 12 signing key; 130 interrupted 
 written.`,
 		Example: `  mgmtctl snapshot create --standalone --store /backup/mgmt \
       --source-kubeconfig prod.kubeconfig --recipient age1... --signing-key signing.key
-  mgmtctl snapshot create --namespace team-a --namespace team-b`,
+  mgmtctl snapshot create --namespace team-a --namespace team-b
+  mgmtctl snapshot create --selector 'tier=gold,region in (eu,us)'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ttl > 0 {
@@ -50,6 +56,8 @@ written.`,
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")
+	addSelector(cmd, &req.Selector, "capture only the workload clusters whose Cluster has these "+
+		"labels, with what they need")
 	return cmd
 }
 

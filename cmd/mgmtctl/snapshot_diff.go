@@ -61,6 +61,7 @@ Exit codes: 0 compared, whether or not they differ; 1 other error, such as no su
 		},
 	}
 	addSource(cmd, &req.Source)
+	addScope(cmd, &req.Scope)
 	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "only this namespace")
 	cmd.Flags().BoolVar(&req.Live, "live", false, "compare with the live source")

@@ -77,6 +77,7 @@ snapshot does not have; 10 store; 12 identity or signature.`,
 		},
 	}
 	addSource(cmd, &req.Source)
+	addScope(cmd, &req.Scope)
 	addLocation(cmd, &req.Location)
 	addSelection(cmd, req.Selection, "draw")
 	cmd.Flags().BoolVar(&all, "all", false, "draw every object, however many there are")

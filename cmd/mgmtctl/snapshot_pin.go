@@ -41,6 +41,7 @@ Exit codes: 0 pinned; 1 other error, such as no such snapshot; 2 usage; 10 store
 	cmd.Flags().StringVar(&req.Reason, "reason", "", "`TEXT` that says why; everybody who can read "+
 		"the store can read it")
 	addSource(cmd, &req.Source)
+	addScope(cmd, &req.Scope)
 	addLocation(cmd, &req.Location)
 	return cmd
 }
@@ -75,6 +76,7 @@ retains; 2 usage; 10 store.`,
 		},
 	}
 	addSource(cmd, &req.Source)
+	addScope(cmd, &req.Scope)
 	addLocation(cmd, &req.Location)
 	return cmd
 }

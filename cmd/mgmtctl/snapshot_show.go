@@ -18,8 +18,9 @@ func newSnapshotShow(p *program) *cobra.Command {
 		Use:   "show ID|latest [flags]",
 		Short: "Show a snapshot and, with an identity, what is in it",
 		Long: `Show one snapshot. With --identity, or from a plain store, also its workload clusters
-and what they need that was not captured. When a --trusted-key is given, that part is read only from
-a snapshot that it signed.
+and what they need that was not captured, and of a partial snapshot what it was asked to hold. When
+a --trusted-key is given, that part is read only from a snapshot that it signed. Recipients are
+those whose identities open it, as fingerprints ("mgmtctl keygen check").
 
 Changes: nothing.
 
@@ -56,12 +57,13 @@ func runSnapshotShow(ctx context.Context, p *program, c *connection,
 		return err
 	}
 	return p.print(resp, func(w io.Writer) {
-		p.writeSnapshot(w, resp.GetSnapshot())
+		p.writeSnapshot(w, resp.GetSnapshot(), resp.GetSelection())
 		writeUnits(w, resp.GetUnits())
 	})
 }
 
-func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
+// writeSnapshot writes a snapshot, and what it was asked to hold, where that is known.
+func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot, asked *mgmtv1.Selection) {
 	trust := trustWord(s.GetTrust())
 	if s.GetTrustDetail() != "" {
 		trust += " (" + s.GetTrustDetail() + ")"
@@ -83,8 +85,11 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
 	if s.GetPartial() {
 		l.add("partial", "only a selection was captured")
 	}
+	l.add("namespaces", strings.Join(asked.GetNamespaces(), ", "))
+	l.add("selector", asked.GetSelector())
 	l.add("scope", s.GetScope())
 	l.add("schedule", s.GetSchedule())
+	l.add("recipients", strings.Join(s.GetRecipients(), ", "))
 	if s.GetPinned() {
 		l.add("pinned", yesNo(true))
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -36,14 +37,18 @@ func newSnapshotVerify(p *program) *cobra.Command {
 
   structure   every key that the snapshot names is there, and its bytes match their hash; needs
               no identity
-  sample      every index opens, and in some packs, chosen at random, all objects are what the
-              index says (--percent); needs --identity
+  sample      every index opens, and in some packs all objects are what the index says; needs
+              --identity. --percent chooses the packs at random, --subset N/T by their hash: T runs
+              with N from 1 to T read all of them
   full        structure, and every object is what its index says: bytes, owners and edges; needs
               --identity
 
 Every level also checks the signature of the envelope against --trusted-key, and whether other
 snapshots of the source are missing: the parent, which may have been deleted (info, see operation
 watch), and later ones that the catalog has (a warning).
+
+Where the storage retains the snapshot (Object Lock), the result has until when it retains
+everything that the snapshot needs; less than was asked for is a warning.
 
 Changes: writes the signed result to the store, where "snapshot list" shows it; --no-record leaves
 it out. The same result is recorded once a day.
@@ -59,7 +64,8 @@ what is missing or damaged; 10 store; 11 catalog locked; 12 signature, trusted k
 		Example: `  mgmtctl snapshot verify latest --standalone --store /backup/mgmt \
       --trusted-key signing.pub
   mgmtctl snapshot verify latest --standalone --store /backup/mgmt --signing-key signing.key
-  mgmtctl snapshot verify 1a2b3c4d5e6f --level full --identity identity.txt`,
+  mgmtctl snapshot verify 1a2b3c4d5e6f --level full --identity identity.txt
+  mgmtctl snapshot verify latest --level sample --subset 3/7 --identity identity.txt`,
 		Args:              oneArg(snapshotArg),
 		ValidArgsFunction: completeLatest,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,11 +86,32 @@ what is missing or damaged; 10 store; 11 catalog locked; 12 signature, trusted k
 		"how deep to verify: structure, sample or full")
 	cmd.Flags().Int32Var(&req.Percent, "percent", 0, "how much of the packs a sample reads, `N` "+
 		"percent (default 10)")
+	cmd.Flags().Var((*subsetFlag)(req), "subset", "read the part `N/T` of the packs in a sample, such "+
+		"as 3/7, instead of a percentage")
 	cmd.Flags().BoolVar(&req.NoRecord, "no-record", false, "do not record the result in the store")
+	_ = cmd.RegisterFlagCompletionFunc("subset", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure),
 		string(levelSample), string(levelFull)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
+
+// subsetFlag is the flag --subset of a request.
+type subsetFlag mgmtv1.VerifySnapshotRequest
+
+// Set implements pflag.Value.
+func (f *subsetFlag) Set(text string) error {
+	s, err := store.ParseSubset(text)
+	f.Subset, f.Subsets = int32(s.Part), int32(s.Of)
+	return err
+}
+
+// String implements pflag.Value.
+func (f *subsetFlag) String() string {
+	return store.Subset{Part: int(f.Subset), Of: int(f.Subsets)}.String()
+}
+
+// Type implements pflag.Value.
+func (f *subsetFlag) Type() string { return "N/T" }
 
 func runSnapshotVerify(ctx context.Context, p *program, c *connection,
 	req *mgmtv1.VerifySnapshotRequest) error {

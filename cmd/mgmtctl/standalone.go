@@ -44,6 +44,8 @@ type standaloneFlags struct {
 	// daemon, they name the management clusters of the kubeconfigs.
 	sourceName string
 	targetName string
+	// copyTo is the place of --to of "store copy", a second location.
+	copyTo string
 	// location: --location names a storage location of the file of --config, which goes before a
 	// store that an environment variable names.
 	location bool

@@ -19,10 +19,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // state is what must not change: objects with their UIDs and versions, files with their hashes.
@@ -38,7 +38,7 @@ func (l *lab) captureState(ts *testscript.TestScript) state {
 		all[key] = value
 	}
 	ns := ts.Getenv("NS")
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(8)
 	for side, m := range map[string]*kube.Mgmt{"source": l.source, "target": l.target} {
 		for _, k := range l.kinds {

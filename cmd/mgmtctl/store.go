@@ -8,5 +8,5 @@ func newStore(p *program) *cobra.Command {
 		Short: "Look after a store as a whole",
 		Long: `Look after a store as a whole: the bucket with the snapshots of one or several management
 clusters, and its records.`,
-	}, newStoreStats(p))
+	}, newStoreCopy(p), newStoreList(p), newStoreRepair(p), newStoreStats(p))
 }

@@ -4,29 +4,21 @@ import (
 	"context"
 	"log/slog"
 	"path"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/service/access"
 )
 
 // logCalls logs each call when it ends: the caller, the method, and the error. It never logs a
-// request: requests hold identities.
+// request: requests hold identities. Who did what is in the audit log (package access).
 func logCalls(log *slog.Logger) []grpc.ServerOption {
 	end := func(ctx context.Context, method string, began time.Time, err error) {
 		attrs := []any{"method", path.Base(method), "took", time.Since(began).Round(time.Millisecond),
 			"caller", caller(ctx)}
-		level := slog.LevelInfo
-		if readsOnly(method) {
-			level = slog.LevelDebug
-		}
+		level := slog.LevelDebug
 		if err != nil {
 			e := service.FromStatus(err)
 			attrs = append(attrs, "reason", e.Reason, "error", e.Message)
@@ -54,33 +46,11 @@ func logCalls(log *slog.Logger) []grpc.ServerOption {
 	}
 }
 
-// ourServices is the prefix of the full names of the methods of our API.
-const ourServices = "/mgmt.v1."
-
-// readsOnly reports whether a method, named in full, changes nothing. A method of our API says so
-// in its .proto file, with idempotency_level NO_SIDE_EFFECTS; the other services (health and
-// reflection) have no method that changes anything.
-func readsOnly(method string) bool {
-	if !strings.HasPrefix(method, ourServices) {
-		return true
-	}
-	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-	if err != nil {
-		return false
-	}
-	o, ok := d.Options().(*descriptorpb.MethodOptions)
-	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
-}
-
-// caller returns the name in the client's certificate, or "local" for a client of the unix socket.
+// caller names who calls: every name in the client's certificate that can have a role, or the user
+// at the other end of the socket.
 func caller(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return "unknown"
+	if c, ok := access.CallerOf(ctx); ok {
+		return c.String()
 	}
-	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
-		return info.State.PeerCertificates[0].Subject.String()
-	}
-	return "local"
+	return "unknown"
 }

@@ -1,44 +1,45 @@
 package main
 
 import (
-	"slices"
+	"context"
+	"path/filepath"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
-// TestEveryCallThatChangesNothingIsLoggedAtDebug lists the methods that are logged at info. A new
-// method that only reads must say so in its .proto file.
-func TestEveryCallThatChangesNothingIsLoggedAtDebug(t *testing.T) {
-	var writes []string
-	protoregistry.GlobalFiles.RangeFilesByPackage("mgmt.v1", func(f protoreflect.FileDescriptor) bool {
-		for i := range f.Services().Len() {
-			s := f.Services().Get(i)
-			for j := range s.Methods().Len() {
-				if m := s.Methods().Get(j); !readsOnly("/" + string(s.FullName()) + "/" + string(m.Name())) {
-					writes = append(writes, string(m.Name()))
-				}
-			}
+func TestAConnectionHasALimitOfOpenCalls(t *testing.T) {
+	dir := setup(t, "{unix: s}")
+	start(t, dir)
+	conn := dial(t, "unix:"+filepath.Join(dir, "s"), insecure.NewCredentials())
+	var endLast context.CancelFunc
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		endLast = cancel
+		stream, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{})
+		if err == nil {
+			_, err = stream.Recv()
 		}
-		return true
-	})
-	slices.Sort(writes)
-	want := []string{"AcceptUnit", "CreateSnapshot", "DeleteSnapshots", "FenceMgmt",
-		"PauseSchedule", "PinSnapshot", "RebuildCatalog", "ResumeOperation", "ResumeSchedule",
-		"RollbackFromMarks", "RollbackOperation", "RunMove", "RunPrune",
-		"RunRestore", "RunSchedule", "StopOperation", "UnpinSnapshot", "VerifySnapshot"}
-	if diff := cmp.Diff(want, writes); diff != "" {
-		t.Error(diff)
-	}
-	for _, method := range []string{"/grpc.health.v1.Health/Check",
-		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"} {
-		if !readsOnly(method) {
-			t.Errorf("%s is logged at info", method)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	if readsOnly("/mgmt.v1.SnapshotService/Unknown") {
-		t.Error("a method that is not known is taken for one that reads")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := listOperations(ctx, conn); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("call 101 does not wait: %v", err)
+	}
+	other := dial(t, "unix:"+filepath.Join(dir, "s"), insecure.NewCredentials())
+	if err := listOperations(t.Context(), other); err != nil {
+		t.Errorf("another connection: %v", err)
+	}
+	endLast()
+	if err := listOperations(t.Context(), conn); err != nil {
+		t.Errorf("once a call has ended: %v", err)
 	}
 }

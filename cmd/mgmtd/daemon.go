@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,35 +18,61 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/service/access"
 	"github.com/mgmtd/mgmtd/internal/service/config"
 )
 
 // Main is one run of the daemon.
 type Main struct {
-	Config  *config.Config
-	Log     *slog.Logger
+	Config *config.Config
+	Log    *slog.Logger
+	// Audit gets a line for each request that changes or decrypts something, or is refused.
+	Audit   *slog.Logger
 	Version string
 	// NotifySocket is the socket on which systemd receives notifications; empty without systemd.
 	NotifySocket string
+	// Watchdog is how often systemd expects to hear that the daemon works; 0 for never.
+	Watchdog time.Duration
+	// File is the file of Config, which a reload reads again.
+	File string
+	// Reload asks for a reload with each value; nil for never.
+	Reload <-chan struct{}
+	// ReopenAudit opens the file of the audit log again, at this path; needed when Config names one.
+	ReopenAudit func(path string) error
 	// Ready is called once everything is served, with the addresses of the API over TCP and of the
 	// metrics; nil where one is not served.
 	Ready func(tcp, metrics net.Addr)
 
-	service  *service.Server
-	health   *health.Server
-	servers  []*grpc.Server
-	http     *http.Server
-	stopping atomic.Bool
+	service *service.Server
+	guard   *access.Guard
+	reloads *reloadMetrics
+	// certificates are nil without TCP.
+	certificates *certificates
+	auditLog     string // path of the audit log that is open; empty when it is no file
+	sessions     *sessions
+	health       *health.Server
+	servers      []*grpc.Server
+	http         *http.Server
+	stopping     atomic.Bool
+	// connectionEnd says when connections end; zero is within an hour.
+	connectionEnd keepalive.ServerParameters
 }
+
+// callsOfConnection is how many calls a connection may have open. Further ones wait in the client,
+// so that one client cannot have mgmtd hold any number of them. RFC 9113 (section 6.5.2) recommends
+// no fewer.
+const callsOfConnection = 100
 
 // lastCalls is how long calls may take to end once no operation runs.
 const lastCalls = 5 * time.Second
 
 // Run serves until ctx ends. Then it accepts no more calls, schedules begin no more runs, and
-// operations end after their current step. It returns an error when it could not begin or continue.
+// operations end after their current step. It returns an error when it could not begin or
+// continue.
 func (m *Main) Run(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
@@ -54,17 +81,43 @@ func (m *Main) Run(ctx context.Context) error {
 	cfg.Log, cfg.Version, cfg.Metrics = m.Log, m.Version, registry
 	m.service = service.New(cfg)
 	m.health = health.NewServer()
+	m.sessions = newSessions()
+	if m.connectionEnd == (keepalive.ServerParameters{}) {
+		m.connectionEnd = connectionEnd()
+	}
+	m.reloads, m.auditLog = newReloadMetrics(registry), m.Config.AuditLog
+	m.guard = access.NewGuard(rulesOf(m.Config), m.Audit)
+	for _, w := range m.Config.Warnings {
+		m.Log.Warn("configuration", "warning", w.String())
+	}
 	failed := make(chan error, 3)
 	err := m.begin(ctx, registry, failed)
 	if err == nil {
 		m.notify("READY=1")
-		select {
-		case <-ctx.Done():
-		case err = <-failed:
-		case err = <-m.service.Failed():
-		}
+		watched, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var watchdog sync.WaitGroup
+		watchdog.Go(func() { m.watchdog(watched, m.service.Alive) })
+		defer watchdog.Wait()
+		defer stop() // after the operations have ended
+		err = m.wait(ctx, failed)
 	}
 	return errors.Join(err, m.end())
+}
+
+// wait reloads when it is asked to, until ctx ends or something fails.
+func (m *Main) wait(ctx context.Context, failed <-chan error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case err := <-m.service.Failed():
+			return err
+		case <-m.Reload:
+			m.reload()
+		}
+	}
 }
 
 // begin opens the catalog before it listens, so that two daemons never both answer.
@@ -76,15 +129,15 @@ func (m *Main) begin(ctx context.Context, registry *prometheus.Registry,
 	}
 	l := m.Config.Listen
 	if l.Unix != "" {
-		listener, err := listenUnix(ctx, l.Unix)
+		listener, err := listenUnix(ctx, l.Unix, l.Access.Groups)
 		if err != nil {
 			return err
 		}
-		m.serve(listener, nil, failed)
+		m.serve(listener, peerCredentials{m.sessions}, failed)
 	}
 	if l.TCP != "" {
-		certificates, err := newCertificates(l, m.Log)
-		if err != nil {
+		var err error
+		if m.certificates, err = newCertificates(l, m.Log, m.sessions); err != nil {
 			return err
 		}
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.TCP)
@@ -92,7 +145,7 @@ func (m *Main) begin(ctx context.Context, registry *prometheus.Registry,
 			return err
 		}
 		tcp = listener.Addr()
-		m.serve(listener, credentials.NewTLS(certificates.config()), failed)
+		m.serve(listener, newTLSCredentials(m.certificates, m.sessions), failed)
 	}
 	if address := m.Config.Metrics; address != "" {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -115,13 +168,11 @@ func (m *Main) begin(ctx context.Context, registry *prometheus.Registry,
 	return nil
 }
 
-// serve serves the API on a listener. A listener without credentials is a socket that only our
-// user, and root, can open.
+// serve serves the API on a listener. The credentials say who calls.
 func (m *Main) serve(l net.Listener, c credentials.TransportCredentials, failed chan<- error) {
-	options := append(logCalls(m.Log), service.ServerOptions()...)
-	if c != nil {
-		options = append(options, grpc.Creds(c))
-	}
+	options := slices.Concat(logCalls(m.Log), service.ServerOptions(), m.service.Recover(),
+		m.guard.ServerOptions(), []grpc.ServerOption{grpc.Creds(c),
+			grpc.KeepaliveParams(m.connectionEnd), grpc.MaxConcurrentStreams(callsOfConnection)})
 	s := grpc.NewServer(options...)
 	m.service.Register(s)
 	healthv1.RegisterHealthServer(s, m.health)

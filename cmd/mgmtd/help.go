@@ -21,7 +21,11 @@ unless skipImmediately is true.
 Signals:
   SIGTERM, SIGINT  end in good order: no new calls, no new snapshots, operations stop after the
                    current step; a second signal ends mgmtd at once
-  SIGHUP           only writes a line to the log: the configuration is read at start
+  SIGHUP           read FILE again, and apply spec.listen.groups and clients, the certificates and
+                   the path of spec.auditLog at once. A caller with a lower role than before loses
+                   its connections. The log names each other field that has changed: those need a
+                   restart. A file with anything wrong in it changes nothing, and the log says what
+                   is wrong. The audit log is opened again in any case
 
 Files:
   FILE of --config              the configuration; docs/config.md has every field
@@ -34,19 +38,25 @@ Files:
                                 operation is unfinished
   CATALOG.pid, CATALOG.sock     next to the catalog: which process holds it, and where a
                                 standalone mgmtctl can watch
-  /run/mgmtd.sock               the API (spec.listen.unix), mode 0600
-  certificates of spec.listen   read again when they change
+  /run/mgmtd.sock               the API (spec.listen.unix), mode 0600 unless groups have roles
+  FILE of spec.auditLog         who did what, in JSON, mode 0600; without it in the log
+  certificates of spec.listen   read again when they change, and after SIGHUP
 
 Environment:
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION,
   AWS_SHARED_CREDENTIALS_FILE
                    S3 credentials, for storage locations without config.credentialsFile
-  NOTIFY_SOCKET    set by systemd: mgmtd sends READY=1 and STOPPING=1 there
+  NOTIFY_SOCKET    set by systemd: mgmtd sends READY=1, RELOADING=1 and STOPPING=1 there
+  WATCHDOG_USEC    set by systemd: mgmtd sends WATCHDOG=1 while its catalog answers
+  RUNTIME_DIRECTORY
+                   set by systemd: the folder of the socket, if spec.listen.unix is not set
   TZ               time zone of schedules that name none
   KUBECONFIG       is not read
 
-Security: every client that reaches the API can restore and move management clusters. The socket has
-mode 0600. TCP takes only TLS 1.3 with client certificates of the configured CA. The daemon needs
+Security: root and the user of mgmtd may do everything at the socket. Members of a group have the
+role that spec.listen.groups gives it: view, operate, restore or admin. TCP takes only TLS 1.3 with
+client certificates of the configured CA, and serves those to which spec.listen.clients gives a
+role. Anybody else is refused; docs/config.md says which role may do what. The daemon needs
 recipients and a signing key, and cannot read the snapshots that it took. Identities come with a
 request, stay in memory as long as its operation, and are not logged. With spec.identityFile mgmtd
 can read snapshots for what it begins by itself; docs/security.md explains the risk. The log and the

@@ -111,6 +111,8 @@ func (a *asked) content(ctx context.Context, identity []byte) map[string]error {
 		Identity: identity}))
 	_, errs["cat"] = a.snapshots.GetObject(ctx, &mgmtv1.GetObjectRequest{Id: "latest",
 		Kind: "Secret", Namespace: "keys-team-0000", Name: "w-00000-ca", Identity: identity})
+	errs["extract"] = drain(a.snapshots.ExtractObjects(ctx, &mgmtv1.ExtractObjectsRequest{
+		Id: "latest", Identity: identity}))
 	errs["find"] = drain(a.snapshots.FindObject(ctx, &mgmtv1.FindObjectRequest{Kind: "Secret",
 		Namespace: "keys-team-0000", Name: "w-00000-ca", Identity: identity}))
 	errs["plan"] = drain(a.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: a.spec,

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -115,8 +115,9 @@ func version() string {
 }
 
 // serve runs the daemon until a signal.
-func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-chan os.Signal) error {
-	log, err := newLog(f, stderr)
+func serve(ctx context.Context, f flags, stdout, stderr io.Writer,
+	signals <-chan os.Signal) (err error) {
+	logs, err := newLogs(f, stderr)
 	if err != nil {
 		return err
 	}
@@ -130,6 +131,9 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-cha
 			Hint: "docs/config.md has every field"}
 	}
 	if f.check {
+		for _, w := range cfg.Warnings {
+			fmt.Fprintf(stderr, "warning: %s: %s\n", filepath.Base(f.config), w)
+		}
 		fmt.Fprintf(stdout, "%s: nothing is wrong: %d management clusters, %d storage locations, "+
 			"%d schedules\n",
 			f.config, len(cfg.Service.Sources), len(cfg.Service.Locations), len(cfg.Service.Schedules))
@@ -137,7 +141,15 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-cha
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &Main{Config: cfg, Log: log, Version: version(), NotifySocket: os.Getenv("NOTIFY_SOCKET")}
+	if err := logs.openAudit(cfg.AuditLog); err != nil {
+		return &service.Error{Reason: service.ReasonUsage, Message: err.Error(),
+			Hint: "name a file that mgmtd can write"}
+	}
+	defer func() { err = errors.Join(err, logs.close()) }()
+	reload := make(chan struct{}, 1)
+	m := &Main{Config: cfg, File: f.config, Reload: reload, ReopenAudit: logs.reopenAudit,
+		Log: logs.log, Audit: logs.audit, Version: version(), NotifySocket: os.Getenv("NOTIFY_SOCKET"),
+		Watchdog: watchdogInterval(os.Getenv)}
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
 	for stopping := false; ; {
@@ -147,30 +159,18 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-cha
 		case s := <-signals:
 			switch {
 			case s == syscall.SIGHUP:
-				log.Warn("SIGHUP does nothing: restart mgmtd to have it read its configuration")
+				select {
+				case reload <- struct{}{}:
+				default: // a reload that has not begun yet is enough
+				}
 			case stopping:
-				log.Error("second signal: ended at once, operations are left as after a crash")
+				logs.log.Error("second signal: ended at once, operations are left as after a crash")
 				return errAtOnce
 			default:
-				log.Info("signal: stops after the current steps", "signal", s.String())
+				logs.log.Info("signal: stops after the current steps", "signal", s.String())
 				stopping = true
 				cancel()
 			}
 		}
 	}
-}
-
-func newLog(f flags, w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
-		return nil, usage(fmt.Errorf("--log-level %q is none of debug, info, warn and error", f.logLevel))
-	}
-	o := &slog.HandlerOptions{Level: level}
-	switch f.logFormat {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
-	}
-	return nil, usage(fmt.Errorf("--log-format %q is neither text nor json", f.logFormat))
 }

@@ -18,22 +18,19 @@ import (
 type certificates struct {
 	listen config.Listen
 	log    *slog.Logger
+	// sessions are closed whose authority is gone after a change.
+	sessions *sessions
 
-	mu    sync.Mutex
-	stamp [3]time.Time
-	ready *tls.Config
+	mu      sync.Mutex
+	stamp   [3]time.Time
+	ready   *tls.Config
+	problem string // why the files of now are not in use; logged once
 }
 
-func newCertificates(l config.Listen, log *slog.Logger) (*certificates, error) {
-	c := &certificates{listen: l, log: log}
-	var err error
-	if c.stamp, err = c.stamps(); err != nil {
-		return nil, err
-	}
-	if c.ready, err = c.read(); err != nil {
-		return nil, err
-	}
-	return c, nil
+func newCertificates(l config.Listen, log *slog.Logger, s *sessions) (*certificates, error) {
+	c := &certificates{log: log, sessions: s}
+	_, err := c.use(l)
+	return c, err
 }
 
 // config returns a configuration that checks the files at each handshake.
@@ -44,28 +41,71 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
+// current returns the configuration of the files as they are now.
 func (c *certificates) current() *tls.Config {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stamp, err := c.stamps()
-	if err == nil && stamp == c.stamp {
-		return c.ready
+	now, changed := c.reread()
+	if changed {
+		c.log.Info("certificates changed", "endedConnections", c.endUntrusted(now))
 	}
-	var fresh *tls.Config
-	if err == nil {
-		fresh, err = c.read()
-	}
-	if err != nil {
-		c.log.Error("read certificates: those in use stay", "error", err)
-		return c.ready
-	}
-	c.log.Info("certificates changed")
-	c.stamp, c.ready = stamp, fresh
-	return fresh
+	return now
 }
 
-func (c *certificates) stamps() (stamps [3]time.Time, err error) {
-	for i, file := range []string{c.listen.CertFile, c.listen.KeyFile, c.listen.ClientCAFile} {
+// reread reads the files if they have changed, and reports whether there is a new configuration.
+func (c *certificates) reread() (*tls.Config, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stamp, err := stampsOf(c.listen)
+	if err == nil && stamp == c.stamp {
+		c.problem = ""
+		return c.ready, false
+	}
+	if err == nil {
+		err = c.load(c.listen)
+	}
+	if err != nil {
+		if c.problem != err.Error() {
+			c.problem = err.Error()
+			c.log.Error("read certificates: those in use stay", "error", err)
+		}
+		return c.ready, false
+	}
+	return c.ready, true
+}
+
+// use reads the files that l names, now and from now on, whether they seem to have changed or not.
+// It returns how many connections it ended. After an error the files in use stay.
+func (c *certificates) use(l config.Listen) (ended int, err error) {
+	c.mu.Lock()
+	err = c.load(l)
+	now := c.ready
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return c.endUntrusted(now), nil
+}
+
+// load reads the files that l names. The caller holds mu.
+func (c *certificates) load(l config.Listen) error {
+	stamp, err := stampsOf(l)
+	if err != nil {
+		return err
+	}
+	ready, err := readCertificates(l)
+	if err != nil {
+		return err
+	}
+	c.listen, c.stamp, c.ready, c.problem = l, stamp, ready, ""
+	return nil
+}
+
+// endUntrusted ends the connections of clients for which no authority vouches any more.
+func (c *certificates) endUntrusted(now *tls.Config) int {
+	return c.sessions.endIf(func(s *session) bool { return !s.trusts(now.ClientCAs) })
+}
+
+func stampsOf(l config.Listen) (stamps [3]time.Time, err error) {
+	for i, file := range []string{l.CertFile, l.KeyFile, l.ClientCAFile} {
 		info, err := os.Stat(file)
 		if err != nil {
 			return stamps, err
@@ -75,18 +115,18 @@ func (c *certificates) stamps() (stamps [3]time.Time, err error) {
 	return stamps, nil
 }
 
-func (c *certificates) read() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(c.listen.CertFile, c.listen.KeyFile)
+func readCertificates(l config.Listen) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
-	pem, err := os.ReadFile(c.listen.ClientCAFile)
+	pem, err := os.ReadFile(l.ClientCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read client CA: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read client CA: %s holds no certificate", c.listen.ClientCAFile)
+		return nil, fmt.Errorf("read client CA: %s holds no certificate", l.ClientCAFile)
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},

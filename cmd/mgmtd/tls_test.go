@@ -31,12 +31,13 @@ type authority struct {
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	a := authority{}
-	a.cert, a.key = a.issue(t, "ca", true)
+	a.cert, a.key = a.issue(t, "ca", func(c *x509.Certificate) { c.IsCA = true })
 	return a
 }
 
-func (a authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate,
-	*ecdsa.PrivateKey) {
+// issue makes a certificate with a common name; also changes it.
+func (a authority) issue(t *testing.T, name string, also ...func(*x509.Certificate)) (
+	*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,10 +45,12 @@ func (a authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate,
 	}
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
 		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour),
-		IsCA:     ca, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, DNSNames: []string{"localhost"},
+		NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	for _, change := range also {
+		change(tmpl)
+	}
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = tmpl, key
@@ -63,10 +66,10 @@ func (a authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate,
 	return cert, key
 }
 
-// files writes a certificate and its key.
+// files writes a certificate of this host, and its key.
 func (a authority) files(t *testing.T, dir, name string) {
 	t.Helper()
-	cert, key := a.issue(t, name, false)
+	cert, key := a.issue(t, name, func(c *x509.Certificate) { c.DNSNames = []string{"localhost"} })
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +79,13 @@ func (a authority) files(t *testing.T, dir, name string) {
 		Bytes: cert.Raw})))
 }
 
-func (a authority) pair(t *testing.T) []tls.Certificate {
-	cert, key := a.issue(t, "operator", false)
+func (a authority) pair(t *testing.T) []tls.Certificate { return a.client(t, "operator") }
+
+// client returns a certificate with a common name, and its key.
+func (a authority) client(t *testing.T, name string,
+	also ...func(*x509.Certificate)) []tls.Certificate {
+	t.Helper()
+	cert, key := a.issue(t, name, also...)
 	return []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}
 }
 
@@ -89,7 +97,7 @@ func (a authority) pool() *x509.CertPool {
 
 func TestMutualTLSAcceptsClientsOfTheAuthorityOnly(t *testing.T) {
 	dir := setup(t, "{tcp: \"localhost:0\", certFile: server.crt, keyFile: server.key, "+
-		"clientCAFile: ca.crt}")
+		"clientCAFile: ca.crt, clients: [{name: \"cn:operator\", role: view}]}")
 	ours, other := newAuthority(t), newAuthority(t)
 	ours.files(t, dir, "server")
 	caFile := func(a authority) {

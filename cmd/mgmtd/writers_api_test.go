@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -26,6 +25,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
+	"github.com/mgmtd/mgmtd/internal/task"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -169,7 +169,7 @@ func TestAPIWritersShareABucket(t *testing.T) {
 	writers := newWriters(t, s3)
 	both := func(n int, other func(context.Context, <-chan struct{}) error) {
 		t.Helper()
-		g, ctx := errgroup.WithContext(t.Context())
+		g, ctx := task.WithContext(t.Context())
 		var atWork sync.WaitGroup
 		for _, w := range writers {
 			atWork.Add(1)

@@ -5,25 +5,42 @@ import "github.com/mgmtd/mgmtd/internal/object"
 const (
 	addonTypes     = "cluster-api v1.14, api/addons/v1beta2"
 	installsCharts = "installs charts"
+	helmProvider   = "cluster-api-addon-provider-helm v0.6, "
 )
 
 // addonRows are ClusterResourceSets and the Helm add-on provider.
 func addonRows() []Row {
+	helm := func(kind string) object.GroupKind {
+		return object.GroupKind{Group: GroupAddons, Kind: kind}
+	}
+	secrets := []Reference{{Path: "spec.credentials.secret", To: Secret},
+		{Path: "spec.tlsConfig.caSecret", To: Secret}}
 	return []Row{
-		{GroupKind: ClusterResourceSet, Source: addonTypes, Pause: PauseByAnnotation, Shared: true,
+		{GroupKind: ClusterResourceSet, Source: addonTypes, Provenance: WithControllers,
+			Pause: PauseByAnnotation, Shared: true,
 			RunsCode: "applies manifests to workload clusters", ClusterSelector: "spec.clusterSelector",
 			Refs: []Reference{{Path: "spec.resources"}}},
-		{GroupKind: ClusterResourceSetBinding, Source: addonTypes, Pause: PauseNone,
-			BoundToCluster: true,
+		{GroupKind: ClusterResourceSetBinding, Source: addonTypes, Provenance: WithControllers,
+			Pause: PauseNone, BoundToCluster: true,
 			Refs: []Reference{
 				{Path: "spec.bindings.#.clusterResourceSetName", To: ClusterResourceSet},
 				{Path: "spec.clusterName", To: Cluster, SoftOwner: true},
 			}},
-		{GroupKind: object.GroupKind{Group: GroupAddons, Kind: "HelmChartProxy"},
-			Source: "cluster-api-addon-provider-helm v0.3, api/v1alpha1/helmchartproxy_types.go",
-			Pause:  PauseUnknown, RunsCode: installsCharts, ClusterSelector: "spec.clusterSelector"},
-		{GroupKind: object.GroupKind{Group: GroupAddons, Kind: "HelmReleaseProxy"},
-			Source: "cluster-api-addon-provider-helm v0.3, api/v1alpha1/helmreleaseproxy_types.go",
-			Pause:  PauseUnknown, RunsCode: installsCharts},
+		// A HelmChartProxy deletes the HelmReleaseProxies of Clusters that it does not find, and makes
+		// those that it misses. So it is there first, and paused until its Clusters are at work.
+		{GroupKind: helm("HelmChartProxy"), Provenance: OnAPIServer, Pause: PauseByAnnotation,
+			Shared: true,
+			Source: helmProvider + "controllers/helmchartproxy/helmchartproxy_controller_phases.go " +
+				"(IsPaused)",
+			RunsCode: installsCharts, ClusterSelector: "spec.clusterSelector", Refs: secrets},
+		// An event of its Cluster passes the annotation: what it does then, it would do after the
+		// release.
+		{GroupKind: helm("HelmReleaseProxy"), Provenance: OnAPIServer, Pause: PauseByAnnotation,
+			Source: helmProvider + "controllers/helmreleaseproxy/helmreleaseproxy_controller.go " +
+				"(ResourceNotPausedAndHasFilterLabel)",
+			RunsCode: installsCharts,
+			ByHand: "its Cluster becoming initialised reconciles a paused one, too: where the restore " +
+				"releases nothing, scale the provider on the target to zero",
+			Refs: append([]Reference{{Path: "spec.clusterRef", To: Cluster, SoftOwner: true}}, secrets...)},
 	}
 }

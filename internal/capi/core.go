@@ -118,6 +118,8 @@ func machineRefs(spec string) []Reference {
 		{Path: spec + "infrastructureRef"},
 		{Path: spec + "bootstrap.configRef"},
 		{Path: spec + "bootstrap.dataSecretName", To: Secret},
+		// Of a Machine of vSphere it is a zone. All other providers have no object of it.
+		{Path: spec + "failureDomain", To: vsphereZone, Optional: true},
 	}
 }
 

@@ -35,12 +35,13 @@ var defaults = []struct {
 		Source: "cluster-api v1.14, book: developer/providers/contracts (InfraCluster, InfraMachine, " +
 			"BootstrapConfig, ControlPlane: pausing)"}},
 	// The addons of StackHPC have a switch of their own: a field of each kind.
-	{groups: []string{"addons.stackhpc.com"}, row: Row{Pause: PauseUnsupported,
+	{groups: []string{groupStackHPCAddons}, row: Row{Pause: PauseUnsupported,
 		Source: "azimuth-cloud/cluster-api-addon-provider, capi_addons/models/v1alpha1 (spec.paused)"}},
 	// Resources of the Azure Service Operator have an annotation of their own (reconcile-policy).
-	{groupSuffix: ".azure.com", row: Row{Pause: PauseUnsupported,
-		Source: "Azure/azure-service-operator v2, docs: annotations " +
-			"(serviceoperator.azure.com/reconcile-policy)"}},
+	// Other projects with a group of that domain do not know it.
+	{groups: []string{"karpenter.azure.com"}, row: Row{Pause: PauseUnknown,
+		Source: "Azure/karpenter-provider-azure, pkg/apis/v1beta1"}},
+	{groupSuffix: ".azure.com", row: asoRow},
 	{kindSuffix: "Template", row: Row{Pause: PauseUnknown, UsersNamed: true,
 		Source: "no contract says how such a kind is paused; what uses a template names it"}},
 	{row: Row{Pause: PauseUnknown, Source: "nothing is known of such a kind"}},
@@ -71,6 +72,13 @@ func fits(group string, groups []string, suffix string) bool {
 		}
 	}
 	return len(groups) == 0
+}
+
+// HoldsNoSecrets reports whether no field of a kind can be a secret, as far as Cluster API says
+// what its fields are for. Of the kinds of providers, of add-ons and of unknown groups nobody can
+// say that: a cloud-init script, a user of a BMC or the values of a chart are in their fields.
+func HoldsNoSecrets(gk object.GroupKind) bool {
+	return gk.Group == GroupCore && gk != Cluster && gk != ClusterClass || gk.Group == GroupIPAM
 }
 
 // HoldsSecrets reports whether fields of a kind may be secrets: those of the core, those of kinds

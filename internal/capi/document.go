@@ -26,6 +26,11 @@ type Document struct {
 	Certificates    []string            `json:"certificates"`
 	LockSuffixes    []string            `json:"lockSuffixes"`
 
+	PauseNeeds          string   `json:"pauseNeeds"`
+	StatusWhilePaused   bool     `json:"statusWhilePaused"`
+	VolatileAnnotations []string `json:"volatileAnnotations"`
+	ByHand              string   `json:"byHand"`
+
 	PerManagementCluster bool `json:"perManagementCluster"`
 	// VolatileConditions are condition types besides those of the Cluster API contract.
 	VolatileConditions []string                `json:"volatileConditions"`
@@ -36,10 +41,24 @@ type Document struct {
 // ReferenceDocument is a Reference as an operator writes it. Group and Kind are those of the named
 // object where the field does not say them.
 type ReferenceDocument struct {
-	Path      string `json:"path"`
-	Group     string `json:"group"`
-	Kind      string `json:"kind"`
-	SoftOwner bool   `json:"softOwner"`
+	Path  string `json:"path"`
+	Name  string `json:"name"`
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	// Types are the kinds of a reference {type, name}, by type.
+	Types               map[string]KindDocument `json:"types"`
+	Suffix              string                  `json:"suffix"`
+	ControllerNamespace string                  `json:"controllerNamespace"`
+	Qualified           bool                    `json:"qualified"`
+	SoftOwner           bool                    `json:"softOwner"`
+	Optional            bool                    `json:"optional"`
+	Back                bool                    `json:"back"`
+}
+
+// KindDocument is a kind as an operator writes it.
+type KindDocument struct {
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
 }
 
 // VolatileFieldDocument is a VolatileField as an operator writes it.
@@ -61,7 +80,9 @@ func (d Document) Row(source string) (Row, error) {
 		UsersNamed: d.UsersNamed, BoundToCluster: d.BoundToCluster, ReconciledFirst: d.ReconciledFirst,
 		RunsCode: d.RunsCode, GoodConditions: d.GoodConditions, AddressPool: d.AddressPool,
 		SecretSuffixes: d.SecretSuffixes, Certificates: d.Certificates, LockSuffixes: d.LockSuffixes,
-		PerManagementCluster: d.PerManagementCluster,
+		PerManagementCluster: d.PerManagementCluster, PauseNeeds: d.PauseNeeds,
+		StatusWhilePaused: d.StatusWhilePaused, VolatileAnnotations: d.VolatileAnnotations,
+		ByHand: d.ByHand,
 	}
 	for _, path := range d.Compared {
 		row.Compared = append(row.Compared, ComparedField{Path: path})
@@ -90,11 +111,21 @@ func (d Document) Row(source string) (Row, error) {
 			strings.Join(names, ", "))
 	}
 	for _, r := range d.Refs {
-		to := object.GroupKind{Group: r.Group, Kind: r.Kind}
-		if to.Kind == "" && to.Group != "" {
-			return Row{}, fmt.Errorf("row %s: path %q has a group without a kind", row.GroupKind, r.Path)
-		}
-		row.Refs = append(row.Refs, Reference{Path: r.Path, To: to, SoftOwner: r.SoftOwner})
+		row.Refs = append(row.Refs, r.reference())
 	}
 	return row, row.Validate()
+}
+
+// reference returns the Reference that r describes.
+func (r ReferenceDocument) reference() Reference {
+	ref := Reference{Path: r.Path, Name: r.Name, To: object.GroupKind{Group: r.Group, Kind: r.Kind},
+		Suffix: r.Suffix, Controller: r.ControllerNamespace, Qualified: r.Qualified,
+		SoftOwner: r.SoftOwner, Optional: r.Optional, Back: r.Back}
+	for name, kind := range r.Types {
+		if ref.Types == nil {
+			ref.Types = map[string]object.GroupKind{}
+		}
+		ref.Types[name] = object.GroupKind{Group: kind.Group, Kind: kind.Kind}
+	}
+	return ref
 }

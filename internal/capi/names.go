@@ -46,6 +46,9 @@ const (
 	// AnnotationConversionData has what an object would lose at the version that it is read or stored
 	// at. Conversion webhooks write and remove it (cluster-api v1.14, util/conversion/conversion.go).
 	AnnotationConversionData = "cluster.x-k8s.io/conversion-data"
+	// AnnotationBlockMove is set by providers on objects that must not be moved yet, and removed when
+	// they are ready (clusterctl contract).
+	AnnotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
 	// next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"

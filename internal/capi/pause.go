@@ -40,6 +40,14 @@ var (
 	// PauseByAnnotation is the annotation cluster.x-k8s.io/paused on the object itself. The pause
 	// of its Cluster does not reach it.
 	PauseByAnnotation Pause = annotationSwitch{}
+	// PauseByOwnSpec is spec.paused of an object that pauses nothing else. What it names and what its
+	// Cluster has has to be at work again first.
+	PauseByOwnSpec Pause = ownSpecSwitch{name: "own-spec", order: 3}
+	// PauseByOwnSpecLast is the same, after all others of the unit: of what makes all the rest.
+	PauseByOwnSpecLast Pause = ownSpecSwitch{name: "own-spec-last", order: 4}
+	// PauseByReconcilePolicy is the switch of resources of the Azure Service Operator, in the way in
+	// which cluster-api-provider-azure sets it.
+	PauseByReconcilePolicy Pause = policySwitch{}
 	// PauseWithCluster is the switch of its Cluster.
 	PauseWithCluster Pause = noSwitch{name: "with-cluster", acknowledged: true, withCluster: true}
 	// PauseNone is for kinds that nothing reconciles in a way that could do harm.
@@ -55,8 +63,8 @@ var (
 )
 
 // pauses are all mechanisms, for those who name one.
-var pauses = []Pause{PauseBySpec, PauseByAnnotation, PauseWithCluster, PauseNone, PauseNever,
-	PauseUnsupported, PauseUnknown}
+var pauses = []Pause{PauseBySpec, PauseByAnnotation, PauseByOwnSpec, PauseByOwnSpecLast,
+	PauseByReconcilePolicy, PauseWithCluster, PauseNone, PauseNever, PauseUnsupported, PauseUnknown}
 
 // noSwitch is every mechanism without a switch in the object itself.
 type noSwitch struct {
@@ -146,6 +154,67 @@ func (specSwitch) Unset(obj map[string]any, was string) {
 	default:
 		spec["paused"] = was == WasTrue
 	}
+}
+
+// ownSpecSwitch is spec.paused of an object that is at work whatever its Cluster does.
+type ownSpecSwitch struct {
+	specSwitch
+	name  string
+	order int
+}
+
+func (p ownSpecSwitch) String() string { return p.name }
+func (p ownSpecSwitch) Order() int     { return p.order }
+func (ownSpecSwitch) AtWork(bool) bool { return true }
+
+// The annotations of resources of the Azure Service Operator. cluster-api-provider-azure pauses
+// them by the policy "skip", stores the policy of before in the second one, and by it gives the
+// policy back (cluster-api-provider-azure v1.26, azure/services/aso/aso.go, PauseResource).
+const (
+	annotationPolicy    = "serviceoperator.azure.com/reconcile-policy"
+	annotationPrePolicy = "sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy"
+	policySkip          = "skip"
+)
+
+// policySwitch pauses as cluster-api-provider-azure does, so that either of the two finds what the
+// other one has paused. A resource whose policy is "skip" already is paused by somebody else: by a
+// user, or by that provider, which gives the policy back when its Cluster is at work again.
+type policySwitch struct{ ownSwitch }
+
+func (policySwitch) String() string   { return "reconcile-policy" }
+func (policySwitch) Order() int       { return 1 }
+func (policySwitch) AtWork(bool) bool { return true }
+
+func (policySwitch) IsSet(obj map[string]any) bool {
+	return annotations(obj)[annotationPolicy] == policySkip
+}
+
+func (p policySwitch) Set(obj map[string]any) string {
+	if p.IsSet(obj) {
+		return WasTrue
+	}
+	before, was := "", WasAbsent
+	if policy, ok := annotations(obj)[annotationPolicy].(string); ok {
+		before, was = policy, WasFalse
+	}
+	if _, ok := annotations(obj)[annotationPrePolicy]; !ok {
+		Annotate(obj, annotationPrePolicy, before)
+	}
+	Annotate(obj, annotationPolicy, policySkip)
+	return was
+}
+
+func (policySwitch) Unset(obj map[string]any, was string) {
+	before, ok := annotations(obj)[annotationPrePolicy].(string)
+	if was == WasTrue || !ok {
+		return // somebody else paused it, or the provider gave the policy back
+	}
+	Unannotate(obj, annotationPrePolicy)
+	if was == WasAbsent && before == "" {
+		Unannotate(obj, annotationPolicy)
+		return
+	}
+	Annotate(obj, annotationPolicy, before)
 }
 
 // Pause sets the switch of obj's kind, if it has one of its own, and marks in obj what it was. It

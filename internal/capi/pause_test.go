@@ -24,25 +24,38 @@ func decoded(t *testing.T, text string) map[string]any {
 func TestPauseIsGivenBackExactly(t *testing.T) {
 	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a","namespace":"n"`
 	const set = `{"apiVersion":"addons.cluster.x-k8s.io/v1beta2","kind":"ClusterResourceSet","metadata":{"name":"a","namespace":"n"`
+	const aso = `{"apiVersion":"network.azure.com/v1","kind":"VirtualNetwork","metadata":{"name":"a"`
+	const addon = `{"apiVersion":"addons.stackhpc.com/v1alpha1","kind":"Manifests","metadata":{"name":"a"`
+	const azimuth = `{"apiVersion":"azimuth.stackhpc.com/v1alpha1","kind":"Cluster","metadata":{"name":"a"`
 	for name, text := range map[string]string{
-		"absent":           head + `},"spec":{}}`,
-		"false":            head + `},"spec":{"paused":false}}`,
-		"true":             head + `},"spec":{"paused":true}}`,
-		"by annotation":    head + `,"annotations":{"cluster.x-k8s.io/paused":"why"}},"spec":{}}`,
-		"set absent":       set + `},"spec":{}}`,
-		"set by value":     set + `,"annotations":{"cluster.x-k8s.io/paused":"true","x":"y"}},"spec":{}}`,
+		"absent":                       head + `},"spec":{}}`,
+		"false":                        head + `},"spec":{"paused":false}}`,
+		"true":                         head + `},"spec":{"paused":true}}`,
+		"by annotation":                head + `,"annotations":{"cluster.x-k8s.io/paused":"why"}},"spec":{}}`,
+		"set absent":                   set + `},"spec":{}}`,
+		"set by value":                 set + `,"annotations":{"cluster.x-k8s.io/paused":"true","x":"y"}},"spec":{}}`,
+		"resource of Azure":            aso + `},"spec":{}}`,
+		"resource of Azure, managed":   aso + `,"annotations":{"serviceoperator.azure.com/reconcile-policy":"manage"}}}`,
+		"resource of Azure, no value":  aso + `,"annotations":{"serviceoperator.azure.com/reconcile-policy":"","x":"y"}}}`,
+		"resource of Azure, by a user": aso + `,"annotations":{"serviceoperator.azure.com/reconcile-policy":"skip"}}}`,
+		"resource of Azure, by its provider": aso + `,"annotations":{"serviceoperator.azure.com/reconcile-policy":"skip",
+			"sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy":"manage"}}}`,
+		"add-on absent":    addon + `},"spec":{"clusterName":"a"}}`,
+		"add-on false":     addon + `},"spec":{"clusterName":"a","paused":false}}`,
+		"add-on true":      addon + `},"spec":{"clusterName":"a","paused":true}}`,
+		"Azimuth":          azimuth + `},"spec":{"paused":false}}`,
+		"pool of Metal3":   `{"apiVersion":"ipam.metal3.io/v1alpha1","kind":"IPPool","metadata":{"name":"a"},"spec":{}}`,
+		"zone of vSphere":  `{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2","kind":"VSphereDeploymentZone","metadata":{"name":"a"},"spec":{}}`,
 		"others untouched": `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","namespace":"n"},"data":{}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var rows *Table
 			source, u := decoded(t, text), decoded(t, text)
 			rows.Pause(u)
-			_, annotated := annotations(u)[AnnotationPaused]
-			spec, _ := u["spec"].(map[string]any)
-			paused, _ := spec["paused"].(bool)
-			if has := paused || annotated; has != (u["kind"] != "Secret") {
-				t.Errorf("paused %v", has)
+			if is := rows.RowOf(u).Pause.IsSet(u); is != (u["kind"] != "Secret") {
+				t.Errorf("paused %v", is)
 			}
+			rows.Pause(u) // again
 			if changed := rows.Unpause(u); changed != (u["kind"] != "Secret") {
 				t.Errorf("changed %v", changed)
 			}
@@ -81,12 +94,14 @@ func TestPauseOfEachKind(t *testing.T) {
 		ClusterClass:                                PauseNever,
 		ExtensionConfig:                             PauseNever,
 		ClusterResourceSet:                          PauseByAnnotation,
-		infra("OpenStackMachine"):                   PauseWithCluster,
-		infra("OpenStackMachineTemplate"):           PauseNone,
-		infra("AzureClusterIdentity"):               PauseNone,
-		infra("OpenStackFloatingIPPool"):            PauseUnsupported,
+		infraKind("OpenStackMachine"):               PauseWithCluster,
+		infraKind("OpenStackMachineTemplate"):       PauseNone,
+		infraKind("AzureClusterIdentity"):           PauseNone,
+		infraKind("OpenStackFloatingIPPool"):        PauseUnsupported,
 		{Group: "metal3.io", Kind: "BareMetalHost"}: PauseUnsupported,
-		{Group: "containerservice.azure.com", Kind: "ManagedCluster"}: PauseUnsupported,
+		{Group: "containerservice.azure.com", Kind: "ManagedCluster"}: PauseByReconcilePolicy,
+		{Group: "storage.azure.com", Kind: "StorageAccount"}:          PauseByReconcilePolicy,
+		{Group: "karpenter.azure.com", Kind: "AKSNodeClass"}:          PauseUnknown,
 		{Group: "addons.stackhpc.com", Kind: "Anything"}:              PauseUnsupported,
 		{Group: "example.org", Kind: "Thing"}:                         PauseUnknown,
 	} {
@@ -94,10 +109,6 @@ func TestPauseOfEachKind(t *testing.T) {
 			t.Errorf("%s is paused by %s, want %s", gk, got, want)
 		}
 	}
-}
-
-func infra(kind string) object.GroupKind {
-	return object.GroupKind{Group: GroupInfrastructure, Kind: kind}
 }
 
 // TestWhatAPauseMeans is the table of all mechanisms.
@@ -110,6 +121,12 @@ func TestWhatAPauseMeans(t *testing.T) {
 	want := map[string]meaning{
 		"spec": {Order: 2, Acknowledged: true, AtWorkWithCluster: true, Supported: true},
 		"annotation": {Order: 1, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
+			Supported: true},
+		"own-spec": {Order: 3, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
+			Supported: true},
+		"own-spec-last": {Order: 4, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
+			Supported: true},
+		"reconcile-policy": {Order: 1, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
 			Supported: true},
 		"with-cluster": {Acknowledged: true, AtWorkWithCluster: true, Supported: true},
 		"none":         {Passive: true, Supported: true},
@@ -138,6 +155,71 @@ func TestUnfinishedCopyHasOurMarkAndNoLock(t *testing.T) {
 	} {
 		if got := IsUnfinishedCopy(gjson.Parse(text).Map()); got != want {
 			t.Errorf("%s: unfinished copy %t, want %t", text, got, want)
+		}
+	}
+}
+
+// TestPauseOfAzureIsOneThatItsProviderKnows: cluster-api-provider-azure gives back what it finds in
+// the second annotation, and that is not undone afterwards.
+func TestPauseOfAzureIsOneThatItsProviderKnows(t *testing.T) {
+	const head = `{"apiVersion":"network.azure.com/v1","kind":"VirtualNetwork","metadata":{"name":"a"`
+	var rows *Table
+	u := decoded(t, head+`,"annotations":{"serviceoperator.azure.com/reconcile-policy":"manage"}}}`)
+	rows.Pause(u)
+	want := map[string]any{annotationPolicy: "skip", annotationPrePolicy: "manage",
+		AnnotationWasPaused: WasFalse}
+	if diff := cmp.Diff(want, annotations(u)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	Unannotate(u, annotationPrePolicy) // the provider was faster
+	Annotate(u, annotationPolicy, "manage")
+	rows.Unpause(u)
+	if diff := cmp.Diff(map[string]any{annotationPolicy: "manage"}, annotations(u)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAPoolWithoutAClusterCannotBePaused: its controller reads the annotation of a pool of a
+// Cluster alone.
+func TestAPoolWithoutAClusterCannotBePaused(t *testing.T) {
+	var rows *Table
+	row := rows.Row(metal3Pool)
+	for text, want := range map[string]bool{`{"spec":{"clusterName":"a"}}`: true, `{"spec":{}}`: false,
+		`{"spec":{"clusterName":""}}`: false} {
+		if row.CanBePaused([]byte(text)) != want {
+			t.Errorf("%s: %t", text, !want)
+		}
+	}
+	if rows.Row(bareMetalHost).CanBePaused([]byte(`{}`)) || !rows.Row(Cluster).CanBePaused(nil) {
+		t.Error("of a kind without such a field")
+	}
+}
+
+func TestVolatileAnnotationsAreThoseOfTheirControllers(t *testing.T) {
+	var rows *Table
+	for _, tt := range []struct {
+		kind object.GroupKind
+		key  string
+		want bool
+	}{
+		{infraKind("AzureMachine"), "clusterctl.cluster.x-k8s.io/block-move", true},
+		{Secret, "cluster.x-k8s.io/conversion-data", true},
+		{object.GroupKind{Group: "network.azure.com", Kind: "VirtualNetwork"}, annotationPolicy, true},
+		{object.GroupKind{Group: "sql.azure.com", Kind: "Server"}, annotationPrePolicy, true},
+		{Cluster, annotationPolicy, false},
+		{bareMetalHost, "baremetalhost.metal3.io/paused", true},
+		{bareMetalHost, "baremetalhost.metal3.io/status", true},
+		{bareMetalHost, "baremetalhost.metal3.io/detached", false},
+		{object.GroupKind{Group: "addons.stackhpc.com", Kind: "Manifests"},
+			"addons.stackhpc.com/last-handled-configuration", true},
+		{object.GroupKind{Group: "addons.stackhpc.com", Kind: "Manifests"},
+			"secret.addons.stackhpc.com/values", false},
+		{object.GroupKind{Group: "azimuth.stackhpc.com", Kind: "Cluster"},
+			"azimuth.stackhpc.com/last-handled-configuration", true},
+		{Cluster, "cluster.x-k8s.io/paused", false},
+	} {
+		if rows.Row(tt.kind).IsVolatileAnnotation(tt.key) != tt.want {
+			t.Errorf("%s of %s: %t", tt.key, tt.kind, !tt.want)
 		}
 	}
 }

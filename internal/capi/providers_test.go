@@ -24,7 +24,9 @@ func TestRowsReadTheObjectsOfTheirProviders(t *testing.T) {
 	if err != nil || len(files) < 10 {
 		t.Fatal(files, err)
 	}
-	clusterScoped := []string{"GlobalInClusterIPPool", "ExtensionConfig"}
+	clusterScoped := []string{"GlobalInClusterIPPool", "ExtensionConfig", "OpenStackClusterIdentity",
+		"AWSClusterControllerIdentity", "AWSClusterRoleIdentity", "AWSClusterStaticIdentity",
+		"VSphereClusterIdentity", "VSphereDeploymentZone", "VSphereFailureDomain", "ClusterTemplate"}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
@@ -34,9 +36,10 @@ func TestRowsReadTheObjectsOfTheirProviders(t *testing.T) {
 			lines := bufio.NewScanner(bytes.NewReader(text))
 			for lines.Scan() {
 				var want struct {
-					Pause  string
-					Refs   []string
-					Object json.RawMessage
+					Pause      string
+					Refs       []string
+					Controller string
+					Object     json.RawMessage
 				}
 				if err := json.Unmarshal(lines.Bytes(), &want); err != nil {
 					t.Fatal(err)
@@ -49,10 +52,16 @@ func TestRowsReadTheObjectsOfTheirProviders(t *testing.T) {
 				}
 				var refs []string
 				for _, field := range row.Refs {
-					for _, ref := range field.In(gjson.GetBytes(want.Object, "spec"),
-						gjson.GetBytes(want.Object, "metadata.namespace").String(),
+					for _, ref := range field.In(fieldsOf(want.Object, want.Controller),
 						func(gk object.GroupKind) bool { return !slices.Contains(clusterScoped, gk.Kind) }) {
-						refs = append(refs, ref.String())
+						named := ref.String()
+						if field.Back {
+							named += " (back)"
+						}
+						if field.Optional {
+							named += " (optional)"
+						}
+						refs = append(refs, named)
 					}
 				}
 				slices.Sort(refs)
@@ -62,4 +71,12 @@ func TestRowsReadTheObjectsOfTheirProviders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fieldsOf returns the fields of an object that references read.
+func fieldsOf(raw []byte, controller string) Fields {
+	o := gjson.ParseBytes(raw)
+	return Fields{Spec: o.Get("spec"), Status: o.Get("status"), Annotations: o.Get("metadata.annotations"),
+		Namespace: o.Get("metadata.namespace").String(), Name: o.Get("metadata.name").String(),
+		Controller: controller}
 }

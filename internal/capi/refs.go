@@ -9,12 +9,50 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// In returns the objects that a spec names in the field. namespace is that of the object; scoped
-// reports whether a kind is namespaced. The refs share no memory with spec.
-func (r Reference) In(spec gjson.Result, namespace string,
-	scoped func(object.GroupKind) bool) []object.Ref {
-	if ns := value(spec, r.Namespace); r.Namespace != "" && ns.String() != "" {
-		namespace = shared(ns.String())
+// Fields are the parts of an object that its References read.
+type Fields struct {
+	Spec, Status, Annotations gjson.Result
+	Namespace, Name           string
+	// Controller is the namespace of the controllers of its kind; empty when the source does not say
+	// it.
+	Controller string
+}
+
+// ReadsStatus reports whether a Reference of the row reads the status.
+func (r *Row) ReadsStatus() bool {
+	for i := range r.Refs {
+		if strings.HasPrefix(r.Refs[i].Path, "status.") {
+			return true
+		}
+	}
+	return false
+}
+
+// In returns the objects that an object with these fields names in the reference. scoped reports
+// whether a kind is namespaced. The refs share no memory with the fields.
+func (r Reference) In(f Fields, scoped func(object.GroupKind) bool) []object.Ref {
+	namespace := f.Namespace
+	switch {
+	case r.Controller != "" && f.Controller != "":
+		namespace = shared(f.Controller)
+	case r.Controller != "":
+		namespace = r.Controller
+	case r.Namespace != "":
+		if ns := f.at(r.Namespace).String(); ns != "" {
+			namespace = shared(ns)
+		}
+	}
+	named := func(name string) []object.Ref {
+		if ref, ok := r.named(name, namespace); ok {
+			return []object.Ref{inScope(ref, scoped)}
+		}
+		return nil
+	}
+	switch r.Path {
+	case "":
+		return named(r.Name)
+	case ownName:
+		return named(f.Name)
 	}
 	var refs []object.Ref
 	var add func(v gjson.Result)
@@ -23,31 +61,83 @@ func (r Reference) In(spec gjson.Result, namespace string,
 		case v.IsArray():
 			v.ForEach(func(_, e gjson.Result) bool { add(e); return true })
 		case v.IsObject():
-			if ref := RefOf(v, r.To, namespace, scoped); ref.Name != "" && ref.Kind != "" {
+			if ref := r.of(v, namespace, scoped); ref.Name != "" && ref.Kind != "" {
 				refs = append(refs, ref)
 			}
 		case v.Type == gjson.String:
-			name := v.Str
-			if r.AfterDot {
-				_, name, _ = strings.Cut(name, ".")
-			}
-			if name != "" {
-				refs = append(refs, inScope(object.Ref{Group: r.To.Group, Kind: r.To.Kind,
-					Namespace: namespace, Name: strings.Clone(name)}, scoped))
-			}
+			refs = append(refs, named(v.Str)...)
 		}
 	}
-	add(value(spec, r.Path))
+	add(f.at(r.Path))
 	return refs
 }
 
-// value returns the value of a spec at a path that begins with "spec.".
-func value(spec gjson.Result, path string) gjson.Result {
-	return spec.Get(strings.TrimPrefix(path, "spec."))
+// named returns the object that a value which is a name alone stands for; ok is false when it names
+// none.
+func (r Reference) named(name, namespace string) (ref object.Ref, ok bool) {
+	if r.AfterDot {
+		_, name, _ = strings.Cut(name, ".")
+	}
+	if r.Qualified {
+		if namespace, name, ok = strings.Cut(name, "/"); !ok || namespace == "" {
+			return object.Ref{}, false
+		}
+		namespace = shared(namespace)
+	}
+	if name == "" || r.To.Kind == "" {
+		return object.Ref{}, false
+	}
+	return object.Ref{Group: r.To.Group, Kind: r.To.Kind, Namespace: namespace,
+		Name: strings.Clone(name + r.Suffix)}, true
 }
 
-// RefOf reads a reference {apiGroup or apiVersion, kind, namespace, name}. to and namespace stand
-// for what it does not say.
+// of reads a reference {type or kind, name}.
+func (r Reference) of(v gjson.Result, namespace string,
+	scoped func(object.GroupKind) bool) object.Ref {
+	to := r.To
+	if t := v.Get("type").String(); t != "" && r.Types != nil {
+		to = r.Types[t]
+	}
+	return RefOf(v, to, namespace, scoped)
+}
+
+// at returns the value at a path of a Reference.
+func (f Fields) at(path string) gjson.Result {
+	key := ""
+	if i := strings.IndexByte(path, '['); i >= 0 {
+		path, key = path[:i], strings.TrimSuffix(path[i+1:], "]")
+	}
+	if path == "metadata.annotations" {
+		return valueOf(f.Annotations, key)
+	}
+	if key != "" {
+		path += "." + escaped.Replace(key)
+	}
+	if below, ok := strings.CutPrefix(path, "status."); ok {
+		return f.Status.Get(below)
+	}
+	return f.Spec.Get(strings.TrimPrefix(path, "spec."))
+}
+
+// escaped makes an element of a gjson path of a key.
+var escaped = strings.NewReplacer(".", `\.`)
+
+// valueOf returns the value of a key that may have any characters.
+func valueOf(o gjson.Result, key string) (value gjson.Result) {
+	if !o.IsObject() {
+		return value
+	}
+	o.ForEach(func(k, v gjson.Result) bool {
+		if k.Str == key {
+			value = v
+		}
+		return !value.Exists()
+	})
+	return value
+}
+
+// RefOf reads a reference {apiGroup or apiVersion or group, kind, namespace, name}. to and
+// namespace stand for what it does not say.
 func RefOf(v gjson.Result, to object.GroupKind, namespace string,
 	scoped func(object.GroupKind) bool) object.Ref {
 	r := object.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace}
@@ -55,7 +145,10 @@ func RefOf(v gjson.Result, to object.GroupKind, namespace string,
 		r.Name = strings.Clone(name.Str)
 	}
 	if k := v.Get("kind"); k.Exists() {
-		r.Kind, r.Group = shared(k.String()), ""
+		r.Kind = shared(k.String())
+		if r.Kind == Secret.Kind || r.Kind == ConfigMap.Kind {
+			r.Group = ""
+		}
 	}
 	if g := v.Get("apiGroup"); g.Exists() {
 		r.Group = shared(g.String())
@@ -65,6 +158,8 @@ func RefOf(v gjson.Result, to object.GroupKind, namespace string,
 			group = ""
 		}
 		r.Group = shared(group)
+	} else if g := v.Get("group"); g.Exists() {
+		r.Group = shared(g.String())
 	}
 	if ns := v.Get("namespace"); ns.String() != "" {
 		r.Namespace = shared(ns.String())

@@ -1,7 +1,6 @@
 package capi
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -19,12 +18,24 @@ type Row struct {
 	GroupKind object.GroupKind
 	// Source is where the knowledge comes from: project, version, file. It is never empty.
 	Source string
+	// Provenance is how far the knowledge was tried.
+	Provenance Provenance
+	// ByHand is what an operator does where this product cannot: for docs/providers.md, and the hint
+	// of an object that cannot be paused.
+	ByHand string
 	// Refs are the fields in which an object names others.
 	Refs []Reference
 	// Required are the fields of Refs without whose object one of this kind cannot be reconciled.
 	Required []RequiredField
 	// Pause is how objects of the kind are paused.
 	Pause Pause
+	// PauseNeeds is the path of a field below spec without which the controllers of the kind do not
+	// honour the switch of an object, which then counts as one that cannot be paused. Empty when
+	// there is none.
+	PauseNeeds string
+	// StatusWhilePaused: its controllers write the status of a paused object, too, so that it is no
+	// difference between two objects.
+	StatusWhilePaused bool
 	// Shared: another workload cluster may come to use such an object at any time, so it belongs
 	// to no unit. Cluster-scoped objects always are shared.
 	Shared bool
@@ -55,7 +66,8 @@ type Row struct {
 	// VolatileConditions are condition types that are no difference between two objects; nil stands
 	// for the one of the Cluster API contract.
 	VolatileConditions []string
-	// VolatileAnnotations are annotations that are no difference between two objects.
+	// VolatileAnnotations are annotations that are no difference between two objects. One that ends
+	// with a slash stands for all of that prefix.
 	VolatileAnnotations []string
 	// Volatile are the fields that controllers write in objects at work without changing what the
 	// objects are: a change there after the release is no failure.
@@ -81,21 +93,38 @@ type Row struct {
 	LockSuffixes []string
 }
 
-// Reference is a field in which an object names others.
-type Reference struct {
-	// Path is a gjson path that begins with "spec.". Its value is a name, a reference {apiGroup or
-	// apiVersion, kind, namespace, name}, or a list of these. A namespace that the field does not
-	// say is the object's own.
-	Path string
-	// Namespace is the path of another field of the object, which has the namespace where Path has
-	// a name alone; empty when there is none. It begins with "spec.", too.
-	Namespace string
-	// To is the kind of the named object where the field does not say it.
-	To object.GroupKind
-	// SoftOwner: the named object is created before this one, as an owner is.
-	SoftOwner bool
-	// AfterDot: the value is "<something>.<name>".
-	AfterDot bool
+// Provenance is how far the knowledge of a row was tried.
+type Provenance int
+
+// OnlyRead: the source was read, and nothing was run. OnAPIServer: objects of the real CRD were
+// written to an API server, with the fields and switches of the row. WithControllers: the tests of
+// this project run the provider's own controllers.
+const (
+	OnlyRead Provenance = iota
+	OnAPIServer
+	WithControllers
+)
+
+// CanBePaused reports whether the switch of an object is one that this version can set and that the
+// controllers of its kind honour.
+func (r *Row) CanBePaused(raw []byte) bool {
+	return r.Pause.Supported() &&
+		(r.PauseNeeds == "" || gjson.GetBytes(raw, r.PauseNeeds).String() != "")
+}
+
+// contractAnnotations are annotations of Cluster API that are no difference between two objects of
+// any kind. Conversion webhooks write the first, so that it depends on the version at which an
+// object is read. Providers set the second on what must not be moved yet, and remove it from what
+// is paused (cluster-api v1.14, cmd/clusterctl/api/v1alpha3/annotations.go).
+var contractAnnotations = []string{AnnotationConversionData, AnnotationBlockMove}
+
+// IsVolatileAnnotation reports whether an annotation is no difference between two objects.
+func (r *Row) IsVolatileAnnotation(key string) bool {
+	is := func(volatile string) bool {
+		return key == volatile || strings.HasSuffix(volatile, "/") && strings.HasPrefix(key, volatile)
+	}
+	return slices.ContainsFunc(contractAnnotations, is) ||
+		slices.ContainsFunc(r.VolatileAnnotations, is)
 }
 
 // RequiredField is a field of Refs that names infrastructure, a control plane or bootstrap data. An
@@ -249,10 +278,6 @@ func (r *Row) IsVolatile(condition string) bool {
 	return slices.Contains(volatile, condition)
 }
 
-// referencePath matches the paths that a Reference may have: fields below spec, with # for each
-// element of a list.
-var referencePath = regexp.MustCompile(`^spec(\.#)?(\.[A-Za-z0-9_-]+(\.#)?)*\.[A-Za-z0-9_-]+$`)
-
 // volatilePath matches the paths that a VolatileField may have. A whole spec is none: then nothing
 // would be compared after a release.
 var volatilePath = regexp.MustCompile(`^(data(\.[^#]+)?|` +
@@ -271,17 +296,21 @@ func (r *Row) Validate() error {
 		return fmt.Errorf("row %s: it needs a pause", r.GroupKind)
 	case r.Source == "":
 		return fmt.Errorf("row %s: it needs a source", r.GroupKind)
+	case r.PauseNeeds != "" && !fieldPath.MatchString(r.PauseNeeds):
+		return fmt.Errorf("row %s: path %q, which its pause needs, is not a field below spec",
+			r.GroupKind, r.PauseNeeds)
+	case slices.Contains(r.VolatileAnnotations, ""), slices.Contains(r.VolatileAnnotations, "/"):
+		return fmt.Errorf("row %s: a volatile annotation has no name", r.GroupKind)
 	}
 	for _, ref := range r.Refs {
-		for _, path := range []string{ref.Path, cmp.Or(ref.Namespace, ref.Path)} {
-			if !referencePath.MatchString(path) {
-				return fmt.Errorf("row %s: path %q is not one of fields below spec, such as "+
-					"spec.files.#.secretName", r.GroupKind, path)
-			}
+		if err := ref.validate(); err != nil {
+			return fmt.Errorf("row %s: %w", r.GroupKind, err)
 		}
 	}
 	for _, f := range r.Required {
-		if !slices.ContainsFunc(r.Refs, func(ref Reference) bool { return ref.Path == f.Path }) {
+		if !slices.ContainsFunc(r.Refs, func(ref Reference) bool {
+			return ref.Path == f.Path && !ref.Optional && !ref.Back
+		}) {
 			return fmt.Errorf("row %s: required path %q is not one of its references", r.GroupKind, f.Path)
 		}
 	}

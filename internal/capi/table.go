@@ -27,9 +27,7 @@ type Table struct {
 // builtin is the Table of the built-in rows. It is made at its first use, since it cannot fail: a
 // test validates every row.
 var builtin = sync.OnceValue(func() *Table {
-	t, err := newTable(slices.Concat(coreRows(), kubeadmRows(), hostedRows(), addonRows(), ipamRows(),
-		runtimeRows(),
-		awsRows(), devRows(), metal3Rows(), openstackRows(), stackhpcRows()))
+	t, err := newTable(builtinRows())
 	if err != nil {
 		panic(err)
 	}
@@ -84,7 +82,9 @@ func newTable(rows []Row) (*Table, error) {
 	for _, row := range t.sorted() {
 		t.known[row.GroupKind] = t.known[row.GroupKind] || len(row.Refs) > 0
 		for _, ref := range row.Refs {
-			t.known[ref.To] = true
+			for _, kind := range ref.kinds() {
+				t.known[kind] = true
+			}
 		}
 		t.secretSuffixes = append(t.secretSuffixes, row.SecretSuffixes...)
 		t.lockSuffixes = append(t.lockSuffixes, row.LockSuffixes...)
@@ -101,9 +101,12 @@ func (t *Table) orBuiltin() *Table {
 
 func (t *Table) sorted() []*Row {
 	return slices.SortedFunc(maps.Values(t.rows), func(a, b *Row) int {
-		return cmp.Or(strings.Compare(a.GroupKind.Group, b.GroupKind.Group),
-			strings.Compare(a.GroupKind.Kind, b.GroupKind.Kind))
+		return compareKinds(a.GroupKind, b.GroupKind)
 	})
+}
+
+func compareKinds(a, b object.GroupKind) int {
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind))
 }
 
 // Row returns the row of a kind, which may be a default row; never nil. It must not be changed.
@@ -131,7 +134,10 @@ func (t *Table) Kinds() []object.GroupKind {
 
 // Known reports whether objects of a kind are captured and restored also when its CRD carries no
 // label of Cluster API: it names other objects or is named, or the configuration has a row of it.
-func (t *Table) Known(gk object.GroupKind) bool { return t.orBuiltin().known[gk] }
+func (t *Table) Known(gk object.GroupKind) bool {
+	t = t.orBuiltin()
+	return t.known[gk] || t.rows[gk] == nil && len(defaultRow(gk).Refs) > 0
+}
 
 // Tag names the rows of the configuration, for the writer of a snapshot; empty when there are
 // none. Snapshots with different tags may have different edges of the same objects.
@@ -142,6 +148,9 @@ func (t *Table) Tag() string { return t.orBuiltin().tag }
 func (t *Table) Fingerprint() string {
 	t = t.orBuiltin()
 	h := sha256.New()
+	for i := range defaults {
+		_, _ = fmt.Fprintf(h, "%+v\n", defaults[i].row.Refs)
+	}
 	for _, row := range t.sorted() {
 		_, _ = fmt.Fprintf(h, "%s %t %t %+v %q %q\n", row.GroupKind, t.known[row.GroupKind], row.Shared,
 			row.Refs, row.SecretSuffixes, row.LockSuffixes)

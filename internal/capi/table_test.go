@@ -59,8 +59,8 @@ func TestNewRefusesRowsThatCannotBe(t *testing.T) {
 		"without kind": {{Source: "a test", Pause: PauseNone}},
 		"no pause":     {{GroupKind: thing, Source: "a test"}},
 		"no source":    {{GroupKind: thing, Pause: PauseNone}},
-		"not in spec": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
-			Refs: []Reference{{Path: "status.secretName"}}}},
+		"neither in spec nor in status": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
+			Refs: []Reference{{Path: "metadata.labels.secretName"}}}},
 		"a query": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
 			Refs: []Reference{{Path: `spec.files.#(name=="a").secretName`}}}},
 		"a list at the end": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
@@ -95,6 +95,18 @@ func TestLockBelongsToTheClusterOfItsName(t *testing.T) {
 			Name: "-lock"}} {
 		if _, ok := rows.ClusterOfLock(none); ok {
 			t.Errorf("%s is a lock", none)
+		}
+	}
+}
+
+// TestASuffixTakesNoSecretOfACommonName: a Secret whose name ends with such a word may belong to
+// anything; it would be left out as a part of a workload cluster that does not exist.
+func TestASuffixTakesNoSecretOfACommonName(t *testing.T) {
+	var rows *Table
+	for _, name := range []string{"addon-token", "registry-credentials", "my-config", "web-tls",
+		"db-password", "api-key", "helm-values", "cloud-secret"} {
+		if cluster := rows.ClusterOfSecret(name); cluster != "" {
+			t.Errorf("Secret %s belongs to workload cluster %s", name, cluster)
 		}
 	}
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Source is what capturing needs of a management cluster. It cannot write.
@@ -59,14 +58,16 @@ type Options struct {
 // goroutines; bytes are valid during the call.
 type Sink interface {
 	// Prefetch receives each object of a large source as it is listed. A later watch event may
-	// still replace or delete the object. raw is nil for an object that is as in the baseline.
+	// still replace or delete the object. raw is nil for an object that is as in the baseline, and
+	// as for Object.
 	Prefetch(n *graph.Node, raw []byte) error
 	// OnInitialList is called between the last Prefetch and the first Object with what the initial
 	// lists give; most objects do not change after that. If it returns a function, that runs while
 	// the watches catch up, and Run waits for it.
 	OnInitialList(ctx context.Context, initial *Cut) (func(context.Context) error, error)
 	// Object receives each object of the cut. raw is nil for an object that is as in the baseline,
-	// or as Prefetch received it.
+	// or as Prefetch received it, or that has to be fetched: a selector holds no more than so many
+	// bytes until it has decided.
 	Object(n *graph.Node, raw []byte) error
 }
 
@@ -90,7 +91,8 @@ func Run(ctx context.Context, o Options, to Sink) (*Cut, error) {
 }
 
 // Exact captures a source of any size by exact lists, without a baseline, and calls fn with every
-// object. fn must copy the bytes that it needs later and may be called from several goroutines.
+// object. fn must copy the bytes that it needs later and may be called from several goroutines; it
+// is called without bytes as Sink.Object is.
 // Errors are those of Run.
 func Exact(ctx context.Context, source Source, scope Scope, rows *capi.Table,
 	fn func(n *graph.Node, raw []byte) error) (*Cut, error) {
@@ -183,7 +185,7 @@ func (r *run) listAndWatch(ctx context.Context, to Sink) (*Cut, error) {
 	if first.restarted.Load() {
 		initial = nil // the kinds are right, what was selected of them may not be
 	}
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	if initial != nil {
 		background, err := to.OnInitialList(ctx, initial)
 		if err != nil {
@@ -280,6 +282,9 @@ type Cut struct {
 	Graph    *graph.Graph
 	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
 	LeftOut []object.Ref
+	// NotSelected are the nodes of objects that are captured without the selector of the scope, and
+	// not with it.
+	NotSelected []*graph.Node
 	// Omitted are the objects that are in scope and have more than MaxReferences.
 	Omitted []graph.Omitted
 	// NotCaptured are the nodes of all objects that were read and not captured.

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // heldBytes limits the bytes of changed objects that are in memory; of a kind for which there is no
@@ -75,7 +75,7 @@ func catchUp(ctx context.Context, at *exactReader, kinds []kube.Kind, find func(
 	r := &watchReader{exactReader: at, kinds: map[object.GroupKind]*kindState{}}
 	tracker := &changeTracker{reader: at.reader}
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	for _, k := range kinds {
 		g.Go(func() error {
 			s, err := find(ctx, tracker, k)

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // selection decides which objects are in a cut. Kinds of Cluster API come first: what they own and
@@ -24,7 +24,9 @@ type selection struct {
 	scope  Scope
 	rows   *capi.Table
 	source objects
-	fn     func(*graph.Node, []byte) error // called with each captured object
+	// fn is called with each captured object: as it is read, or with a selector, which needs the
+	// whole graph, at the end.
+	fn func(*graph.Node, []byte) error
 
 	mu    sync.Mutex
 	nodes []*graph.Node
@@ -34,13 +36,18 @@ type selection struct {
 	outside map[object.Ref]*graph.Node
 	wanted  map[object.Ref]string      // named by a captured object, and by which field
 	omitted map[object.Ref]*graph.Node // wanted, with too many references
+	// held are the bytes of objects until the selector has decided about them, and heldSize how many
+	// there are.
+	held     map[object.Ref][]byte
+	heldSize int
 }
 
 func newSelection(all, kinds []kube.Kind, scope Scope, rows *capi.Table, from objects,
 	fn func(*graph.Node, []byte) error) *selection {
 	return &selection{all: all, kinds: kinds, scope: scope, rows: rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
-		wanted: map[object.Ref]string{}, omitted: map[object.Ref]*graph.Node{}}
+		wanted: map[object.Ref]string{}, omitted: map[object.Ref]*graph.Node{},
+		held: map[object.Ref][]byte{}}
 }
 
 // selectedKinds are the kinds that are captured whole: those that belong to Cluster API by label,
@@ -89,15 +96,57 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 		}
 	}
 	slices.SortFunc(cut.LeftOut, object.CompareRefs)
-	cut.Graph = graph.New(s.nodes, s.rows)
-	cut.Omitted = cut.Graph.Omit(omitted)
+	if s.scope.Selector.Everything() {
+		cut.Graph = graph.New(s.nodes, s.rows)
+		cut.Omitted = cut.Graph.Omit(omitted)
+	} else if err := s.narrow(cut, omitted); err != nil {
+		return nil, err
+	}
 	cut.NotCaptured = append(cut.NotCaptured, omitted...)
 	return cut, nil
 }
 
+// narrow makes the graph of a cut with a selector: of the workload clusters that it selects, and
+// what they need.
+func (s *selection) narrow(cut *Cut, omitted []*graph.Node) error {
+	whole := graph.NewWhole(s.nodes, s.rows)
+	units := whole.UnitsWith(s.scope.Selector)
+	maps.DeleteFunc(units, func(unit string, _ bool) bool {
+		namespace, _, _ := strings.Cut(unit, "/")
+		return !s.scope.has(namespace) // captured since another workload cluster names it
+	})
+	cut.Graph, cut.NotSelected = whole.Narrow(units)
+	cut.NotCaptured = append(cut.NotCaptured, cut.NotSelected...)
+	for _, o := range whole.Omit(omitted) {
+		if units[o.Unit] {
+			cut.Omitted = append(cut.Omitted, o)
+		}
+	}
+	for _, n := range cut.Graph.Nodes {
+		if err := s.fn(n, s.held[n.Ref]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// give passes a captured object on, or holds it for narrow. What there is no room for comes without
+// bytes, as an object does that is as in the baseline.
+func (s *selection) give(n *graph.Node, raw []byte) error {
+	if s.scope.Selector.Everything() {
+		return s.fn(n, raw)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heldSize += len(raw); raw != nil && s.heldSize <= heldBytes {
+		s.held[n.Ref] = slices.Clone(raw)
+	}
+	return nil
+}
+
 func (s *selection) listAll(ctx context.Context, kinds []kube.Kind,
 	want func(*graph.Node) (why string, ok bool)) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
 		g.Go(func() error { return s.list(ctx, k, "", "", want) })
@@ -122,7 +171,7 @@ func (s *selection) list(ctx context.Context, k kube.Kind, namespace, name strin
 		}
 		n.Why = why
 		s.add(n)
-		return s.fn(n, raw)
+		return s.give(n, raw)
 	})
 }
 
@@ -145,7 +194,7 @@ func (s *selection) add(n *graph.Node) {
 	s.nodes = append(s.nodes, n)
 	s.index[n.Ref] = n
 	for _, need := range n.Needs {
-		if s.wanted[need.Ref] == "" {
+		if s.wanted[need.Ref] == "" && !need.Back {
 			s.wanted[need.Ref] = fmt.Sprintf("named by %s in %s", n.Ref, need.Field)
 		}
 	}

@@ -8,11 +8,10 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -34,7 +33,7 @@ type reader struct {
 func (r reader) fetch(ctx context.Context, k kube.Kind, keys []object.Key, at string,
 	fn func(*graph.Node, []byte) error) error {
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(fetchLists)
 	for _, key := range keys {
 		g.Go(func() error {
@@ -76,7 +75,7 @@ func beginCut(ctx context.Context, r reader) (*exactReader, error) {
 	}
 	kinds := []kube.Kind{kube.SecretKind, kube.ConfigMapKind}
 	versions := make([]string, len(kinds))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	for i, k := range kinds {
 		g.Go(func() (err error) {
 			versions[i], err = versionOf(gctx, r.source, k)
@@ -135,8 +134,8 @@ func (r *exactReader) each(ctx context.Context, k kube.Kind, namespace, name str
 }
 
 // Fetch reads nodes of a cut as of its resourceVersion and calls fn with each and its bytes, one
-// after the other. Of a kind with many nodes it reads all objects. It returns ErrHistory if one is
-// not what its node says.
+// after the other. Of a kind with many nodes it reads all objects, and of a kind that is not in the
+// cut the newest ones. It returns ErrHistory if one is not what its node says.
 func Fetch(ctx context.Context, source Source, cut *Cut, nodes []*graph.Node,
 	fn func(n *graph.Node, raw []byte) error) error {
 	byKind := map[object.GroupKind]map[object.Key]*graph.Node{}
@@ -147,7 +146,10 @@ func Fetch(ctx context.Context, source Source, cut *Cut, nodes []*graph.Node,
 		byKind[n.GroupKind()][n.Key()] = n
 	}
 	r := &exactReader{reader: reader{source: source, nodes: NewNodeReader(cut.Kinds, cut.Graph.Rows)},
-		at: cut.ResourceVersion}
+		at: cut.ResourceVersion, separateEtcd: map[object.GroupKind]bool{}}
+	for _, gk := range cut.NotInCut {
+		r.separateEtcd[gk] = true
+	}
 	for gk, nodes := range byKind {
 		k, _ := kube.FindKind(cut.Kinds, gk)
 		found := 0
@@ -166,7 +168,11 @@ func Fetch(ctx context.Context, source Source, cut *Cut, nodes []*graph.Node,
 		if len(nodes) > manyFetched {
 			err = r.each(ctx, k, "", "", each)
 		} else {
-			err = r.fetch(ctx, k, slices.Collect(maps.Keys(nodes)), r.at, each)
+			at := r.at
+			if r.separateEtcd[gk] {
+				at = ""
+			}
+			err = r.fetch(ctx, k, slices.Collect(maps.Keys(nodes)), at, each)
 		}
 		if err == nil && found != len(nodes) {
 			err = fmt.Errorf("%w: %d of %d objects of %s are there", ErrHistory, found, len(nodes), gk)

@@ -8,12 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // listTries is how often a list is tried whose answer breaks off.
@@ -24,7 +23,7 @@ const listTries = 3
 func countObjects(ctx context.Context, source Source, kinds []kube.Kind) (int, error) {
 	var mu sync.Mutex
 	count := 0
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
 		g.Go(func() error {

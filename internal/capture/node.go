@@ -103,12 +103,24 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	if r.noRefs {
 		return n
 	}
-	for _, field := range r.rows.Row(n.GroupKind()).Refs {
-		for _, ref := range field.In(spec, n.Namespace, r.scoped) {
-			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: field.Path, Owner: field.SoftOwner})
+	r.addNeeds(n, root, capi.Fields{Spec: spec, Annotations: meta[7], Namespace: n.Namespace,
+		Name: n.Name, Controller: k.Controller})
+	return n
+}
+
+// addNeeds adds the edges of the references of an object. Its status is parsed only for a row that
+// reads it.
+func (r *NodeReader) addNeeds(n *graph.Node, root gjson.Result, fields capi.Fields) {
+	row := r.rows.Row(n.GroupKind())
+	if row.ReadsStatus() {
+		fields.Status = root.Get("status")
+	}
+	for _, field := range row.Refs {
+		for _, ref := range field.In(fields, r.scoped) {
+			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: field.Field(), Owner: field.SoftOwner,
+				Optional: field.Optional, Back: field.Back})
 		}
 	}
-	return n
 }
 
 // pick gives the values that an object has under keys; of a key that comes twice, the first.

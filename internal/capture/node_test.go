@@ -60,3 +60,45 @@ func TestRowsOfTheConfigurationAreCaptured(t *testing.T) {
 		t.Errorf("needs %v", n.Needs)
 	}
 }
+
+// TestNodeReadsAnnotationsStatusAndTheNamespaceOfControllers: the edges of hosts, of their firmware
+// and of identities.
+func TestNodeReadsAnnotationsStatusAndTheNamespaceOfControllers(t *testing.T) {
+	kind := func(group, kind string) kube.Kind {
+		return kube.Kind{GroupKind: object.GroupKind{Group: group, Kind: kind}, Version: "v1",
+			Namespaced: true}
+	}
+	machine, settings := kind(capi.GroupInfrastructure, "Metal3Machine"),
+		kind("metal3.io", "HostFirmwareSettings")
+	host, identity := kind("metal3.io", "BareMetalHost"),
+		kind(capi.GroupInfrastructure, "AWSClusterStaticIdentity")
+	identity.Namespaced, identity.Controller = false, "my-capa"
+	read := NewNodeReader([]kube.Kind{machine, settings, host, identity, kube.SecretKind}, nil)
+	for _, tt := range []struct {
+		kind      kube.Kind
+		raw, want string
+	}{
+		{machine, `{"metadata":{"name":"m","namespace":"ns","annotations":{"metal3.io/BareMetalHost":` +
+			`"hosts/h"}},"spec":{}}`, "BareMetalHost.metal3.io/hosts/h"},
+		{settings, `{"metadata":{"name":"h","namespace":"ns"},"spec":{},"status":{"schema":{"name":"s",` +
+			`"namespace":"ns"}}}`, "FirmwareSchema.metal3.io/ns/s"},
+		{host, `{"metadata":{"name":"h","namespace":"ns"},"spec":{"consumerRef":{"apiVersion":` +
+			`"infrastructure.cluster.x-k8s.io/v1beta1","kind":"Metal3Machine","name":"m"}}}`,
+			"Metal3Machine.infrastructure.cluster.x-k8s.io/ns/m back HardwareData.metal3.io/ns/h optional"},
+		{identity, `{"metadata":{"name":"i"},"spec":{"secretRef":"s"}}`, "Secret/my-capa/s"},
+	} {
+		var named []string
+		for _, need := range read.Node(tt.kind, []byte(tt.raw)).Needs {
+			named = append(named, need.Ref.String())
+			if need.Back {
+				named = append(named, "back")
+			}
+			if need.Optional {
+				named = append(named, "optional")
+			}
+		}
+		if got := strings.Join(named, " "); got != tt.want {
+			t.Errorf("%s names %q, want %q", tt.kind.Kind, got, tt.want)
+		}
+	}
+}

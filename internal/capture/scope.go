@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -14,6 +15,10 @@ type Scope struct {
 	// Namespaces are captured whole, with what they need from others; cluster-scoped objects always
 	// are. Empty captures all namespaces.
 	Namespaces []string
+	// Selector selects among the workload clusters of these namespaces by the labels of their
+	// Clusters: the capture holds their units, what these need, and nothing else. The zero value
+	// captures what no workload cluster needs, too.
+	Selector graph.Selector
 }
 
 func (s Scope) has(namespace string) bool {

@@ -111,12 +111,11 @@ func (c *Catalog) prepare() error {
 	if err := c.migrate(migrations); err != nil {
 		return err
 	}
-	return c.view(context.Background(), func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketRunning).ForEach(func(k, _ []byte) error {
-			c.interrupted[OperationID(k)] = struct{}{}
-			return nil
-		})
-	})
+	running, err := c.Operations(context.Background(), OperationFilter{States: []State{Running}})
+	for _, op := range running {
+		c.interrupted[op.ID] = struct{}{}
+	}
+	return err
 }
 
 // unfinished returns the restores and moves of a damaged file that are not at their end, as far as
@@ -128,9 +127,9 @@ func (c *Catalog) unfinished() []string {
 		if operations == nil {
 			return nil
 		}
-		return operations.ForEachBucket(func(k []byte) error {
+		return operations.ForEachBucket(func(k []byte) error { // not by the index, which may be damaged
 			op, err := decodeOperation(operations.Bucket(k).Get(keyRecord))
-			if err == nil && op.Changed && !op.forgettable() {
+			if err == nil && op.Changed && !op.forgettable(operations.Bucket(k)) {
 				list = append(list, fmt.Sprintf("%s (%s, %s)", op.ID, op.Kind, op.State))
 			}
 			return nil
@@ -193,7 +192,10 @@ func lock(ctx context.Context, path string, timeout time.Duration) (*bolt.DB, er
 
 // openBolt tries once to open and lock the file. Damaged pages make bbolt panic or read outside of
 // its memory map; openBolt returns both as *DamagedError.
-func openBolt(path string) (db *bolt.DB, err error) {
+func openBolt(path string) (*bolt.DB, error) { return openBoltWith(path, bolt.Options{}) }
+
+// openBoltWith is openBolt with options for the access to the file.
+func openBoltWith(path string, o bolt.Options) (db *bolt.DB, err error) {
 	var file *os.File
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -205,18 +207,19 @@ func openBolt(path string) (db *bolt.DB, err error) {
 			db, err = nil, &DamagedError{Path: path, Cause: fmt.Errorf("panic: %v", r)}
 		}
 	}()
-	db, err = bolt.Open(path, 0o600, &bolt.Options{
-		Timeout:      time.Nanosecond, // a single try
-		FreelistType: bolt.FreelistMapType,
-		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			f, err := os.OpenFile(name, flag, mode)
-			if err != nil {
-				return nil, err
-			}
-			file = f
-			return f, closeToOthers(f)
-		},
-	})
+	o.Timeout, o.FreelistType = time.Nanosecond, bolt.FreelistMapType // a single try
+	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		f, err := os.OpenFile(name, flag, mode)
+		if err != nil {
+			return nil, err
+		}
+		file = f
+		if o.ReadOnly {
+			return f, nil
+		}
+		return f, closeToOthers(f)
+	}
+	db, err = bolt.Open(path, 0o600, &o)
 	switch {
 	case err == nil || errors.Is(err, bolterrors.ErrTimeout):
 		return db, err

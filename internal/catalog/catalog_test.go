@@ -348,11 +348,11 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 7 {
+		if err != nil || version != 8 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
-		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,
-			bucketOperations, bucketSchedules, bucketVerifies, bucketSnapshotState,
+		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs,
+			bucketOperations, bucketOperationIndex, bucketSchedules, bucketVerifies, bucketSnapshotState,
 			bucketEpochs} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)

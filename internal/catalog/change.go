@@ -207,10 +207,11 @@ func (c *Catalog) Import(ctx context.Context, id OperationID, changes []Change, 
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		operations := tx.Bucket(bucketOperations)
 		if b := operations.Bucket([]byte(id)); b != nil {
-			if tx.Bucket(bucketRunning).Get([]byte(id)) != nil {
+			if old, err := decodeOperation(b.Get(keyRecord)); err == nil && old.State == Running {
 				return fmt.Errorf("operation %s is running: %w", id, ErrExists)
 			}
-			if err := operations.DeleteBucket([]byte(id)); err != nil {
+			err := errors.Join(unindex(tx, id), operations.DeleteBucket([]byte(id)))
+			if err != nil {
 				return err
 			}
 		}
@@ -239,6 +240,9 @@ func (c *Catalog) Import(ctx context.Context, id OperationID, changes []Change, 
 			return err
 		}
 		tx.OnCommit(c.notify)
+		if err := tx.Bucket(bucketOperationIndex).Put(op.indexKey(), []byte{}); err != nil {
+			return err
+		}
 		return putJSON(b, keyRecord, op)
 	})
 	if err != nil {

@@ -3,7 +3,6 @@ package catalog
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	bolt "go.etcd.io/bbolt"
@@ -13,13 +12,30 @@ import (
 // indexes that disagree with their records, and damaged pages. It changes nothing, and blocks
 // writers meanwhile. When the context has ended, its error is the only finding.
 func (c *Catalog) Check(ctx context.Context) []error {
-	var found []error
+	found, err := c.checkRecords(ctx)
+	if err != nil {
+		// bbolt's own check runs in a goroutine of its own, where a read outside of the file would
+		// end the process.
+		return append(found, err)
+	}
+	return append(found, c.checkPages()...)
+}
+
+// checkRecords checks everything but the pages. The error is that of the context, or of a file that
+// cannot be read any further.
+func (c *Catalog) checkRecords(ctx context.Context) (found []error, err error) {
 	report := func(err error) {
 		if err != nil {
 			found = append(found, err)
 		}
 	}
-	err := c.view(ctx, func(tx *bolt.Tx) error {
+	err = c.view(ctx, func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{bucketSnapshots, bucketSnapshotIDs, bucketOperations,
+			bucketOperationIndex, bucketSchedules, bucketVerifies, bucketEpochs, bucketSnapshotState} {
+			if tx.Bucket(name) == nil {
+				return fmt.Errorf("%w: bucket %s is missing", errRecord, name)
+			}
+		}
 		checkSnapshots(tx, report)
 		checkOperations(tx, report)
 		checkSchedules(tx, report)
@@ -28,27 +44,24 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		checkSnapshotStates(tx, report)
 		return nil
 	})
-	if err != nil {
-		// bbolt's own check runs in a goroutine of its own, where a read outside of the file would
-		// end the process.
-		return append(found, err)
-	}
-	report(c.checkPages())
-	return found
+	return found, err
 }
 
 // checkPages runs bbolt's check, in a writing transaction that it rolls back: in a reading one,
 // writers could change the pages meanwhile.
-func (c *Catalog) checkPages() error {
-	tx, err := c.db.Begin(true)
+func (c *Catalog) checkPages() []error {
+	tx, err := c.db.Begin(!c.db.IsReadOnly())
 	if err != nil {
-		return c.wrap(err)
+		return []error{c.wrap(err)}
 	}
 	var found []error
 	for err := range tx.Check() {
 		found = append(found, fmt.Errorf("pages: %w", err))
 	}
-	return errors.Join(errors.Join(found...), tx.Rollback())
+	if err := tx.Rollback(); err != nil {
+		found = append(found, c.wrap(err))
+	}
+	return found
 }
 
 func checkSnapshots(tx *bolt.Tx, report func(error)) {
@@ -78,7 +91,7 @@ func checkSnapshots(tx *bolt.Tx, report func(error)) {
 }
 
 func checkOperations(tx *bolt.Tx, report func(error)) {
-	running := tx.Bucket(bucketRunning)
+	index := tx.Bucket(bucketOperationIndex)
 	operations := tx.Bucket(bucketOperations)
 	report(operations.ForEach(func(k, _ []byte) error {
 		b := operations.Bucket(k)
@@ -91,8 +104,11 @@ func checkOperations(tx *bolt.Tx, report func(error)) {
 			report(fmt.Errorf("operation %s: %w", k, err))
 			return nil
 		}
-		if (running.Get(k) != nil) != (op.State == Running) {
-			report(fmt.Errorf("operation %s: is %s, but the index of running ones disagrees", k, op.State))
+		if string(op.ID) != string(k) {
+			report(fmt.Errorf("operation %s: stored under %s", op.ID, k))
+		}
+		if index.Get(op.indexKey()) == nil {
+			report(fmt.Errorf("operation %s: is %s, but not in the index", k, op.indexWord()))
 		}
 		checkOperation(b, func(err error) {
 			if err != nil {
@@ -101,12 +117,7 @@ func checkOperations(tx *bolt.Tx, report func(error)) {
 		})
 		return nil
 	}))
-	report(running.ForEach(func(k, _ []byte) error {
-		if operations.Bucket(k) == nil {
-			report(fmt.Errorf("running operation %s: there is none", k))
-		}
-		return nil
-	}))
+	checkIndex(tx, report)
 }
 
 // checkOperation checks steps, values, events and the plan.

@@ -3,11 +3,11 @@
 //
 // # Vocabulary
 //
-// An operation is one run (snapshot, restore, move, verify, prune). It has a plan (opaque bytes),
-// units (one workload cluster each, with a state), steps and events. A step is one phase, or one
-// wave of a phase, of one unit; only a step changes anything outside of the catalog. Events are
-// the history, in order. A journal is the handle with which a run works on its operation:
-// [Journal.Do] runs a step.
+// An operation is one run (snapshot, restore, move, verify, prune, copy). It has a plan (opaque
+// bytes), units (one workload cluster each, with a state), steps and events. A step is one
+// phase, or one wave of a phase, of one unit; only a step changes anything outside of the
+// catalog. Events are the history, in order. A journal is the handle with which a run works on
+// its operation: [Journal.Do] runs a step.
 //
 // # Invariants
 //
@@ -46,8 +46,9 @@
 //	      <content id>                         sealed part of the index of the source
 //	    keys
 //	      <key>                                incremental.StoredKey of a shard or pack
-//	running
-//	  <operation id>                           empty; one for each operation in state running
+//	operation-index
+//	  <kind>/<state>/<operation id>            empty; the state of a restore that has succeeded and
+//	                                           is not released is "unreleased"
 //	operations
 //	  <operation id>
 //	    record                                 Operation, without units

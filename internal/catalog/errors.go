@@ -36,6 +36,8 @@ var (
 	ErrNoSpace error = noSpaceError{}
 	// ErrNotRunning is wrapped when a step is to begin in an operation whose state is not running.
 	ErrNotRunning = errors.New("operation is not running")
+	// ErrUnfinished is wrapped when an operation with work left is to be forgotten.
+	ErrUnfinished = errors.New("operation has work left")
 	// ErrStepInFlight is wrapped when the same step is begun twice at once, which is an error in
 	// the program.
 	ErrStepInFlight = errors.New("step is in flight already")

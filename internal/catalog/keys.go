@@ -14,8 +14,11 @@ var (
 	bucketMeta        = []byte("meta")
 	bucketSnapshots   = []byte("snapshots")
 	bucketSnapshotIDs = []byte("snapshot-ids")
-	bucketRunning     = []byte("running")
 	bucketOperations  = []byte("operations")
+	// bucketOperationIndex finds operations by kind and state.
+	bucketOperationIndex = []byte("operation-index")
+	// bucketRunning is the index of running operations that versions 1 to 7 had.
+	bucketRunning = []byte("running")
 
 	bucketUnits  = []byte("units")
 	bucketSteps  = []byte("steps")

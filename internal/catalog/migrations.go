@@ -27,6 +27,7 @@ var migrations = []migration{
 	{5, "move the states of verifies into a bucket of their own", moveVerifies},
 	{6, "derive the causes of stops from the messages", deriveStopCauses},
 	{7, "make the bucket of epochs", makeEpochs},
+	{8, "index the operations by kind and state", indexOperations},
 }
 
 // oldStopMessages are the messages by which versions before 6 recognized the cause of a stop.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// Operation is one run: a snapshot, a restore, a move, a verify, a prune. It holds no content and
-// no secrets.
+// Operation is one run: a snapshot, a restore, a move, a verify, a prune, a copy. It holds no
+// content and no secrets.
 type Operation struct {
 	ID    OperationID `json:"id"`
 	Kind  Kind        `json:"kind"`
@@ -34,6 +35,11 @@ type Operation struct {
 	Schedule string `json:"schedule,omitempty"`
 	// SnapshotID is the snapshot that it made or reads.
 	SnapshotID string `json:"snapshotID,omitempty"`
+	// RetainedUntil is until when the storage retains everything that the snapshot of a verify names;
+	// zero when it does not, or when that is not known.
+	RetainedUntil time.Time `json:"retainedUntil,omitzero"`
+	// Copy is what a copy of a store did; nil for other operations.
+	Copy *StoreCopy `json:"copy,omitempty"`
 	// Message says why it has not succeeded, Code is the stable code of the same; both are empty
 	// otherwise.
 	Message string `json:"message,omitempty"`
@@ -50,6 +56,9 @@ type Operation struct {
 	// Unreleased is true of a restore that leaves its workload clusters paused, until another
 	// operation has released them: that one needs its plan and its snapshot.
 	Unreleased bool `json:"unreleased,omitempty"`
+	// GivenUp is true once an operator has given up an operation with work left, right before the
+	// catalog forgets it.
+	GivenUp bool `json:"givenUp,omitempty"`
 	// Accepted are the units whose state the operator accepts: they need no post-flight any more.
 	Accepted []string `json:"accepted,omitempty"`
 	// Runs counts how often it went into running: the first time and each resume or rollback.
@@ -59,6 +68,27 @@ type Operation struct {
 	// Units and the state of each. They are stored apart: there may be thousands, and each changes
 	// about ten times.
 	Units map[string]UnitState `json:"units,omitempty"`
+}
+
+// StoreCopy is what an operation copied from its store to another location.
+type StoreCopy struct {
+	// Location is the name of the storage location of the copy, and Store its id.
+	Location string `json:"location,omitempty"`
+	Store    string `json:"store,omitempty"`
+	// Copied and Present count the snapshots that came, and those that were there.
+	Copied  int `json:"copied"`
+	Present int `json:"present"`
+	// Removed and LeftOut count those that are not copied on purpose: a prune of the copy removed
+	// them, or they are older than the newest ones that were asked for.
+	Removed int `json:"removed"`
+	LeftOut int `json:"leftOut"`
+	// Untrusted counts envelopes that no trusted key signed.
+	Untrusted int `json:"untrusted"`
+	// Behind counts the snapshots that should be in the copy and are not; -1 when that is not known.
+	Behind int `json:"behind"`
+	// Keys and Bytes are the content that was written.
+	Keys  int64 `json:"keys"`
+	Bytes int64 `json:"bytes"`
 }
 
 // Side is a management cluster of an operation.
@@ -74,6 +104,8 @@ type OperationFilter struct {
 	// Kinds and States to pick; empty means any.
 	Kinds  []Kind
 	States []State
+	// Before picks older operations than this one, which need not exist; empty means all.
+	Before OperationID
 	// Limit is the largest number to return; 0 means no limit.
 	Limit int
 }
@@ -86,7 +118,7 @@ func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation,
 	now := c.now()
 	op.State, op.Created, op.Updated = Planned, now, now
 	op.Message, op.Code, op.HintKey, op.StopCause, op.Progress = "", "", "", "", nil
-	op.Changed, op.Back, op.Runs = false, false, 0
+	op.Changed, op.Back, op.GivenUp, op.Runs = false, false, false, 0
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		operations := tx.Bucket(bucketOperations)
 		op.ID = given
@@ -178,31 +210,48 @@ func (c *Catalog) FindOperation(ctx context.Context, prefix string) (Operation, 
 
 // Operations returns the operations that fit the filter, newest first.
 func (c *Catalog) Operations(ctx context.Context, filter OperationFilter) ([]Operation, error) {
+	return c.operations(ctx, filter.indexPrefixes(), filter.Before, filter.Limit)
+}
+
+// operationPage is how many operations one transaction reads; between two of them writers may grow
+// the file. An operation is read once, in one of them.
+const operationPage = 256
+
+// operations returns the operations under some prefixes of the index, as Operations does.
+func (c *Catalog) operations(ctx context.Context, prefixes [][]byte, before OperationID,
+	limit int) ([]Operation, error) {
 	var found []Operation
-	err := c.view(ctx, func(tx *bolt.Tx) error {
-		cursor := tx.Bucket(bucketOperations).Cursor()
-		for k, _ := cursor.Last(); k != nil; k, _ = cursor.Prev() {
-			op, err := readOperation(tx, OperationID(k))
-			if err != nil {
-				return err
-			}
-			if len(filter.Kinds) > 0 && !slices.Contains(filter.Kinds, op.Kind) || len(filter.States) > 0 &&
-				!slices.Contains(filter.States, op.State) {
-				continue
-			}
-			if found = append(found, op); len(found) == filter.Limit {
-				break
-			}
+	for {
+		page := operationPage
+		if limit > 0 {
+			page = min(page, limit-len(found))
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list operations: %w", err)
+		var ops []Operation
+		err := c.view(ctx, func(tx *bolt.Tx) error {
+			for _, id := range newestBefore(tx, prefixes, before, page) {
+				op, err := readOperation(tx, id)
+				if errors.Is(err, ErrNotFound) {
+					err = fmt.Errorf("%w: there is no operation %s, which is in the index", errRecord, id)
+				}
+				if err != nil {
+					return err
+				}
+				ops = append(ops, op)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list operations: %w", err)
+		}
+		for i := range ops {
+			c.addLiveProgress(&ops[i])
+		}
+		found = append(found, ops...)
+		if len(ops) < page || len(found) == limit {
+			return found, nil
+		}
+		before = ops[len(ops)-1].ID
 	}
-	for i := range found {
-		c.addLiveProgress(&found[i])
-	}
-	return found, nil
 }
 
 // Interrupted returns the operations that a process left running when it died, newest first. No
@@ -271,6 +320,8 @@ type opTx struct {
 	c  *Catalog
 	tx *bolt.Tx
 	b  *bolt.Bucket
+	// indexed is the key of the operation in the index before this write; nil for a new one.
+	indexed []byte
 	// op is the record, without units; finish stores it.
 	op Operation
 	// change is what this transaction writes, for the feed of the operation.
@@ -290,7 +341,7 @@ func (c *Catalog) updateOperation(ctx context.Context, id OperationID, fn func(o
 		if err != nil {
 			return err
 		}
-		o := opTx{c: c, tx: tx, b: b, op: op}
+		o := opTx{c: c, tx: tx, b: b, op: op, indexed: op.indexKey()}
 		events, err := fn(&o)
 		if err != nil {
 			return err
@@ -310,6 +361,9 @@ func (o *opTx) finish(events ...Event) error {
 		return err
 	}
 	if err := o.b.Put(keyRecord, value); err != nil {
+		return err
+	}
+	if err := o.reindex(); err != nil {
 		return err
 	}
 	if err := o.appendEvents(events); err != nil {
@@ -355,9 +409,9 @@ func (o *opTx) putUnit(unit string, state UnitState) error {
 }
 
 // Settled reports whether nothing needs the operation any more: it is final, and no workload
-// cluster waits for its release.
+// cluster waits for its release, or an operator has given it up.
 func (op Operation) Settled() bool {
-	return op.State == RolledBack || op.State == Succeeded && !op.Unreleased
+	return op.GivenUp || op.State == RolledBack || op.State == Succeeded && !op.Unreleased
 }
 
 // SnapshotsInUse returns the operations that may still read snapshots of a store, by the id of the
@@ -365,7 +419,7 @@ func (op Operation) Settled() bool {
 // clusters are not released, and running verifications.
 func (c *Catalog) SnapshotsInUse(ctx context.Context, storeID string) (map[store.SnapshotID]string,
 	error) {
-	ops, err := c.Operations(ctx, OperationFilter{Kinds: []Kind{KindRestore, KindMove, KindVerify}})
+	ops, err := c.operations(ctx, unfinishedPrefixes(KindRestore, KindMove, KindVerify), "", 0)
 	if err != nil {
 		return nil, err
 	}

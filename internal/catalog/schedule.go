@@ -26,6 +26,10 @@ type ScheduleState struct {
 	// when there was none.
 	LastRun     time.Time `json:"lastRun,omitzero"`
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
+	// LastSnapshot is the key of the envelope of the last success, and LastScope names the location
+	// and the scope that it was for; empty when they are not known.
+	LastSnapshot string `json:"lastSnapshot,omitempty"`
+	LastScope    string `json:"lastScope,omitempty"`
 	// LastError says why the last run that ended did not succeed; empty when it did.
 	LastError string `json:"lastError,omitempty"`
 	// LastOperation is the operation of the last run; empty when it could not begin.

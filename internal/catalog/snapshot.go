@@ -42,7 +42,7 @@ type SnapshotRecord struct {
 	Bytes int64 `json:"bytes"`
 	// Tree is the key of its tree.
 	Tree string `json:"tree"`
-	// Partial is true when only chosen namespaces were captured.
+	// Partial is true when only chosen namespaces or workload clusters were captured.
 	Partial bool `json:"partial,omitempty"`
 	// Verified is the last verification; nil when there was none.
 	Verified *Verification `json:"verified,omitempty"`
@@ -103,10 +103,11 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	return nil
 }
 
-// RecordOf returns what the index stores about a snapshot.
+// RecordOf returns what the index stores about a snapshot: as one of the store that it was read
+// from, which may be a copy.
 func RecordOf(e store.Signed) SnapshotRecord {
 	return SnapshotRecord{
-		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
+		StoreID: e.HeldBy, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
 		Key: e.Key().String(), Time: e.Time,
 		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects),
 		Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),

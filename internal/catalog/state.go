@@ -15,11 +15,21 @@ const (
 	KindMove     Kind = "move"
 	KindVerify   Kind = "verify"
 	KindPrune    Kind = "prune"
+	KindCopy     Kind = "copy"
 )
 
-func (k Kind) check() error {
-	return oneOf("operation kind", k, KindSnapshot, KindRestore, KindMove, KindVerify, KindPrune)
+// allKinds are the kinds of operation.
+var allKinds = []Kind{KindSnapshot, KindRestore, KindMove, KindVerify, KindPrune, KindCopy}
+
+// CheckKind returns an error for a word that is no kind of operation.
+func CheckKind(word string) error { return Kind(word).check() }
+
+// Restarts reports whether an operation of the kind is begun again instead of being resumed.
+func (k Kind) Restarts() bool {
+	return k == KindSnapshot || k == KindVerify || k == KindPrune || k == KindCopy
 }
+
+func (k Kind) check() error { return oneOf("operation kind", k, allKinds...) }
 
 // State is the state of an operation.
 //
@@ -53,6 +63,9 @@ const (
 	// NeedsIdentity: waits for an identity, which is never stored; can be resumed with one.
 	NeedsIdentity State = "needs-identity"
 )
+
+// allStates are the states of an operation.
+var allStates = []State{Planned, Running, Succeeded, Stopped, Failed, RolledBack, NeedsIdentity}
 
 // transitions lists the states that can follow a state.
 var transitions = map[State][]State{

@@ -36,15 +36,13 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
 			o.op.Changed = false
 		}
-		running, key := o.tx.Bucket(bucketRunning), []byte(id)
-		change := running.Delete
 		if to == Running {
 			o.op.Runs++
-			change = func(k []byte) error { return running.Put(k, []byte{}) }
+			o.op.GivenUp = false
 		}
 		o.tx.OnCommit(func() { c.forgetRun(id) })
 		return []Event{{Type: EventOperation, State: string(to), Message: o.op.Message,
-			HintKey: o.op.HintKey}}, change(key)
+			HintKey: o.op.HintKey}}, nil
 	})
 	if err != nil {
 		return Operation{}, fmt.Errorf("set operation state: %w", err)
@@ -77,9 +75,10 @@ func (c *Catalog) AcceptUnit(ctx context.Context, id OperationID, f object.Findi
 	return nil
 }
 
-// UpdateOperation changes the sides, the store, the snapshot, the direction, the number of runs and
-// Unreleased of an operation, which a run may learn late. change must only assign: it may run more
-// than once. Changes of other fields are dropped. ErrNotFound when there is no such operation.
+// UpdateOperation changes the sides, the store, the snapshot, the direction, the number of runs,
+// Unreleased, RetainedUntil and Copy of an operation, which a run may learn late. change must only
+// assign: it may run more than once. Changes of other fields are dropped. ErrNotFound when there is
+// no such operation.
 func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 	change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
@@ -88,12 +87,29 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target,
 			changed.Store, changed.SnapshotID, changed.Back
 		o.op.Runs, o.op.Unreleased = changed.Runs, changed.Unreleased
+		o.op.RetainedUntil, o.op.Copy = changed.RetainedUntil, changed.Copy
 		return nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("update operation: %w", err)
 	}
 	return nil
+}
+
+// GiveUp settles an operation that has work left: nothing resumes it by itself, and its snapshot is
+// not in use any more. *TransitionError while it is running.
+func (c *Catalog) GiveUp(ctx context.Context, id OperationID, message string) (Operation, error) {
+	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
+		if o.op.State == Running {
+			return nil, &TransitionError{ID: id, From: Running, To: Stopped}
+		}
+		o.op.GivenUp = true
+		return []Event{{Type: EventMessage, Message: message}}, nil
+	})
+	if err != nil {
+		return Operation{}, fmt.Errorf("give up operation: %w", err)
+	}
+	return c.Operation(ctx, id)
 }
 
 // SettleReleased settles the restores whose workload clusters a restore has released, or has left

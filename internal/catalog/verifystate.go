@@ -8,6 +8,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 var bucketVerifies = []byte("verifies")
@@ -26,6 +28,42 @@ type VerifyState struct {
 	LastError string `json:"lastError,omitempty"`
 	// LastOperation is the operation of the last verify.
 	LastOperation OperationID `json:"lastOperation,omitempty"`
+	// Cycle is the place of the verifies of what any snapshot of the source names. It is with the
+	// state "<location>/<source>".
+	Cycle VerifyCycle `json:"cycle,omitzero"`
+}
+
+// VerifyCycle is the place in a cycle of passes, each of which reads another subset of everything
+// that any snapshot of a source names.
+type VerifyCycle struct {
+	// Of is how many passes this cycle has; Done is how many have come to a result.
+	Of   int `json:"of,omitempty"`
+	Done int `json:"done,omitempty"`
+	// LastPass is when the last pass began that came to a result.
+	LastPass time.Time `json:"lastPass,omitzero"`
+	// Completed is when the last complete cycle ended; zero when none did.
+	Completed time.Time `json:"completed,omitzero"`
+	// Count is how many keys were damaged or missing as of the last pass, Damaged are the first of
+	// them.
+	Count   int         `json:"count,omitempty"`
+	Damaged []store.Key `json:"damaged,omitempty"`
+}
+
+// Subset returns the subset that the next pass reads when a cycle has this many passes. A cycle of
+// another number begins from the start: its parts would not complete those that were read.
+func (c VerifyCycle) Subset(of int) store.Subset {
+	if c.Of != of || c.Done < 0 || c.Done >= of {
+		return store.Subset{Part: 1, Of: of}
+	}
+	return store.Subset{Part: c.Done + 1, Of: of}
+}
+
+// Passed records that the pass of a subset came to a result.
+func (c *VerifyCycle) Passed(s store.Subset, began, ended time.Time) {
+	c.Of, c.Done, c.LastPass = s.Of, s.Part, began
+	if s.Part == s.Of {
+		c.Done, c.Completed = 0, ended
+	}
 }
 
 func (s VerifyState) check() error {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 func TestReadingAStateWritesNothing(t *testing.T) {
@@ -98,5 +100,25 @@ func TestMigrationMovesVerifyStatesOutOfTheSchedules(t *testing.T) {
 	}
 	if _, err := c.ScheduleState(t.Context(), "verify/disk/uid"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the old record is left: %v", err)
+	}
+}
+
+// TestACycleGoesOnWithTheNextPart: and a cycle of another number of parts begins at its first.
+func TestACycleGoesOnWithTheNextPart(t *testing.T) {
+	var c VerifyCycle
+	began, ended := time.Unix(1e9, 0), time.Unix(1e9+60, 0)
+	for part := 1; part <= 3; part++ {
+		s := c.Subset(3)
+		if s != (store.Subset{Part: part, Of: 3}) || !c.Completed.IsZero() {
+			t.Fatalf("part %d: %v, %+v", part, s, c)
+		}
+		c.Passed(s, began, ended)
+	}
+	if !c.Completed.Equal(ended) || c.Subset(3).Part != 1 {
+		t.Errorf("after the last part: %+v", c)
+	}
+	c.Passed(c.Subset(3), began, ended)
+	if got := c.Subset(4); got != (store.Subset{Part: 1, Of: 4}) {
+		t.Errorf("a cycle of 4 parts begins at %v", got)
 	}
 }

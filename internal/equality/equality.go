@@ -35,7 +35,7 @@ func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []st
 	var paths []string
 	diff(normal(rows, want, aspect), normal(rows, got, aspect), "", &paths)
 	if aspect == All {
-		paths = append(paths, ManagedFieldsDifferences(want, got)...)
+		paths = append(paths, ManagedFieldsDifferences(rows, want, got)...)
 	}
 	slices.Sort(paths)
 	return paths[:min(len(paths), 20)]
@@ -45,7 +45,7 @@ func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []st
 func normal(rows *capi.Table, obj map[string]any, aspect Aspect) map[string]any {
 	out := maps.Clone(obj)
 	if meta, ok := obj["metadata"].(map[string]any); ok {
-		out["metadata"] = normalMetadata(meta)
+		out["metadata"] = normalMetadata(meta, rows.RowOf(obj))
 	}
 	delete(out, "status")
 	if status, ok := obj["status"].(map[string]any); ok && aspect != Spec {
@@ -56,7 +56,7 @@ func normal(rows *capi.Table, obj map[string]any, aspect Aspect) map[string]any 
 	return out
 }
 
-func normalMetadata(meta map[string]any) map[string]any {
+func normalMetadata(meta map[string]any, row *capi.Row) map[string]any {
 	out := maps.Clone(meta)
 	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",
 		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
@@ -64,7 +64,7 @@ func normalMetadata(meta map[string]any) map[string]any {
 	}
 	if _, ok := meta["annotations"].(map[string]any); ok {
 		delete(out, "annotations")
-		if annotations := otherAnnotations(meta); len(annotations) > 0 {
+		if annotations := otherAnnotations(meta, row); len(annotations) > 0 {
 			out["annotations"] = annotations
 		}
 	}
@@ -93,13 +93,12 @@ func ownerIdentity(owner any) any {
 	return ref
 }
 
-// otherAnnotations returns a copy of the annotations that are neither of this product nor of
-// conversion webhooks. The latter depend on the version at which an object is read.
-func otherAnnotations(meta map[string]any) map[string]any {
+// otherAnnotations returns a copy of the annotations that are neither of this product nor volatile.
+func otherAnnotations(meta map[string]any, row *capi.Row) map[string]any {
 	annotations, _ := meta["annotations"].(map[string]any)
 	others := maps.Clone(annotations)
 	maps.DeleteFunc(others, func(k string, _ any) bool {
-		return strings.HasPrefix(k, annotationPrefix) || k == capi.AnnotationConversionData
+		return strings.HasPrefix(k, annotationPrefix) || row.IsVolatileAnnotation(k)
 	})
 	return others
 }

@@ -125,3 +125,27 @@ func TestDifferencesOfEachField(t *testing.T) {
 		})
 	}
 }
+
+// TestVolatileAnnotationsAreNoDifference: a provider takes block-move from what is paused and puts
+// it on what is at work; the Azure Service Operator is paused and unpaused by annotations.
+func TestVolatileAnnotationsAreNoDifference(t *testing.T) {
+	resource := func(annotations map[string]any) map[string]any {
+		return map[string]any{"apiVersion": "network.azure.com/v1", "kind": "VirtualNetwork",
+			"metadata": map[string]any{"name": "a", "annotations": annotations}}
+	}
+	want := resource(map[string]any{"clusterctl.cluster.x-k8s.io/block-move": "true",
+		"serviceoperator.azure.com/reconcile-policy": "manage", "x": "y"})
+	got := resource(map[string]any{"serviceoperator.azure.com/reconcile-policy": "skip",
+		"sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy": "manage", "x": "y"})
+	if paths := Differences(nil, want, got, All); len(paths) > 0 {
+		t.Errorf("they differ in %v", paths)
+	}
+	if c := Compare(nil, want, got, Values); len(c.Lost)+len(c.Added) > 0 {
+		t.Errorf("lost %v, added %v", c.Lost, c.Added)
+	}
+	want["kind"], got["kind"] = "Secret", "Secret"
+	want["apiVersion"], got["apiVersion"] = "v1", "v1"
+	if paths := Differences(nil, want, got, All); len(paths) != 2 {
+		t.Errorf("the policy of a Secret is no annotation of its controllers: %v", paths)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
 )
 
 // ManagedFieldsDifferences returns the fields that a server-side applier owns in one of two objects
@@ -19,8 +21,8 @@ import (
 //     of the map is removed by anybody (structured-merge-diff, merge/update.go, Update).
 //
 // Owner references have the owner's UID in their path, and compare by kind and name.
-func ManagedFieldsDifferences(want, got map[string]any) []string {
-	a, b := appliedPaths(want), appliedPaths(got)
+func ManagedFieldsDifferences(rows *capi.Table, want, got map[string]any) []string {
+	a, b := appliedPaths(rows, want), appliedPaths(rows, got)
 	var paths []string
 	for path, shown := range a {
 		if _, ok := b[path]; !ok {
@@ -38,7 +40,7 @@ func ManagedFieldsDifferences(want, got map[string]any) []string {
 
 // appliedPaths returns the leaf paths that server-side appliers own and that exist in obj. A value
 // is the path as it may be shown: without the values of lists, which may be those of Secrets.
-func appliedPaths(obj map[string]any) map[string]string {
+func appliedPaths(rows *capi.Table, obj map[string]any) map[string]string {
 	meta, _ := obj["metadata"].(map[string]any)
 	entries, _ := meta["managedFields"].([]any)
 	paths := map[string]string{}
@@ -54,21 +56,22 @@ func appliedPaths(obj map[string]any) map[string]string {
 		}
 		l := leaves{paths: paths}
 		head := "metadata.managedFields[" + manager + "]"
-		l.walk(fields, withoutOwnAnnotations(obj), head, head)
+		l.walk(fields, withoutOwnAnnotations(rows, obj), head, head)
 	}
 	return paths
 }
 
 // withoutOwnAnnotations returns obj with otherAnnotations alone, and without the map when there are
 // none. It shares unchanged parts with obj.
-func withoutOwnAnnotations(obj map[string]any) map[string]any {
+func withoutOwnAnnotations(rows *capi.Table, obj map[string]any) map[string]any {
 	meta, _ := obj["metadata"].(map[string]any)
 	if _, ok := meta["annotations"].(map[string]any); !ok {
 		return obj
 	}
 	out := without(obj).(map[string]any)
 	meta = without(meta, "annotations").(map[string]any)
-	if annotations := otherAnnotations(obj["metadata"].(map[string]any)); len(annotations) > 0 {
+	annotations := otherAnnotations(obj["metadata"].(map[string]any), rows.RowOf(obj))
+	if len(annotations) > 0 {
 		meta["annotations"] = annotations
 	}
 	out["metadata"] = meta

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -72,13 +70,9 @@ func Select(clusters []Cluster, s restore.Selection) ([]Cluster, error) {
 	if len(s.Namespaces) == 0 && len(s.Workloads) == 0 && s.Selector == "" {
 		return clusters, nil
 	}
-	selector := labels.Nothing()
-	if s.Selector != "" {
-		var err error
-		if selector, err = labels.Parse(s.Selector); err != nil {
-			return nil, &restore.SelectionError{Reason: fmt.Sprintf("selector %q: %v", s.Selector, err),
-				Has: "use the syntax of Kubernetes label selectors"}
-		}
+	selector, err := s.Labels()
+	if err != nil {
+		return nil, err
 	}
 	for _, w := range s.Workloads {
 		if !slices.ContainsFunc(clusters, func(c Cluster) bool { return c.Unit() == w.String() }) {
@@ -88,7 +82,8 @@ func Select(clusters []Cluster, s restore.Selection) ([]Cluster, error) {
 	}
 	var list []Cluster
 	for _, c := range clusters {
-		if slices.Contains(s.Namespaces, c.Namespace) || selector.Matches(labels.Set(c.Labels)) ||
+		if slices.Contains(s.Namespaces, c.Namespace) ||
+			s.Selector != "" && selector.Matches(c.Labels) ||
 			slices.ContainsFunc(s.Workloads, func(w object.Key) bool { return c.Unit() == w.String() }) {
 			list = append(list, c)
 		}
@@ -115,6 +110,7 @@ func units(clusters []Cluster) string {
 
 // Owners are the ownership records of one store, for the Clusters of one management cluster.
 type Owners struct {
+	// StoreID is the id that epochs are counted under (store.Store.OriginID).
 	StoreID string
 	// UID is that of the management cluster.
 	UID     string

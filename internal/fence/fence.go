@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // DefaultWait is how long a fence waits for acknowledgements when an operator names no time. It is
@@ -76,7 +76,7 @@ func (r *Result) Fenced() []string {
 func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Result {
 	var mu sync.Mutex
 	var r Result
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(writes)
 	for _, c := range clusters {
 		g.Go(func() error {

@@ -3,10 +3,10 @@ package fence
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -15,11 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
-
-// annotationBlockMove is set by providers on objects that must not be moved yet, and removed when
-// they are ready (clusterctl contract).
-const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 
 // Reader reads objects of a management cluster.
 type Reader interface {
@@ -79,22 +76,33 @@ func (p *Pauser) Change(ctx context.Context, ref object.Ref, fn func(u *unstruct
 	return err
 }
 
-// PauseOwn sets the switches of all nodes that have one of their own, except for Clusters.
+// PauseOwn sets the switches of all nodes that have one of their own, except for Clusters: those
+// first that a release gives back last.
 func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) error {
-	return p.changeOwn(ctx, nodes, p.rows.Pause)
+	switched := p.switched(nodes)
+	slices.Reverse(switched)
+	return p.changeOwn(ctx, switched, p.rows.Pause)
 }
 
 // UnpauseOwn gives back the switches that PauseOwn set.
 func (p *Pauser) UnpauseOwn(ctx context.Context, nodes []*graph.Node) error {
-	return p.changeOwn(ctx, nodes, p.rows.Unpause)
+	return p.changeOwn(ctx, p.switched(nodes), p.rows.Unpause)
+}
+
+// switched returns the nodes that have a switch of their own, except for Clusters, in the order in
+// which a release unsets them.
+func (p *Pauser) switched(nodes []*graph.Node) []*graph.Node {
+	order := func(n *graph.Node) int { return p.rows.Row(n.GroupKind()).Pause.Order() }
+	switched := slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
+		return n.GroupKind() == capi.Cluster || order(n) == 0
+	})
+	slices.SortStableFunc(switched, func(a, b *graph.Node) int { return order(a) - order(b) })
+	return switched
 }
 
 func (p *Pauser) changeOwn(ctx context.Context, nodes []*graph.Node,
 	fn func(obj map[string]any) bool) error {
 	for _, n := range nodes {
-		if n.GroupKind() == capi.Cluster || p.rows.Row(n.GroupKind()).Pause.Order() == 0 {
-			continue
-		}
 		if err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) {
 			return fn(u.Object), nil
 		}); err != nil {
@@ -111,8 +119,8 @@ type Problem func(n *graph.Node, u *unstructured.Unstructured) string
 func (p *Pauser) NotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	gvk := u.GroupVersionKind()
 	kind := object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
-	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
-		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
+	if _, blocked := u.GetAnnotations()[capi.AnnotationBlockMove]; blocked {
+		return "its provider holds the move back (annotation " + capi.AnnotationBlockMove + ")"
 	}
 	if capi.PublishesPause(u.Object) && p.rows.Row(kind).Pause.Acknowledged() {
 		if why := capi.NotAcknowledged(u.Object, "True"); why != "" {
@@ -140,7 +148,7 @@ func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string, li
 func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Problem) (
 	left []*graph.Node, first string, err error) {
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(16)
 	for _, n := range nodes {
 		k, ok := kube.FindKind(p.kinds, n.GroupKind())

@@ -21,6 +21,8 @@ type Graph struct {
 	Missing []Missing
 	Rows    *capi.Table // what is known of their kinds
 	byRef   map[object.Ref]*Node
+	whole   bool              // made by NewWhole
+	back    map[*Node][]*Node // the nodes that name a node in a back reference
 }
 
 // Missing is an object that a captured one needs or is owned by, and that was not captured.
@@ -33,12 +35,19 @@ type Missing struct {
 
 // New links nodes, finds what is missing and divides them into units by what rows says of their
 // kinds.
-func New(nodes []*Node, rows *capi.Table) *Graph {
-	g := &Graph{Nodes: nodes, Rows: rows, byRef: make(map[object.Ref]*Node, len(nodes))}
+func New(nodes []*Node, rows *capi.Table) *Graph { return link(nodes, rows, false) }
+
+// NewWhole is New for all objects of a source. It ignores what Narrow noted on nodes.
+func NewWhole(nodes []*Node, rows *capi.Table) *Graph { return link(nodes, rows, true) }
+
+func link(nodes []*Node, rows *capi.Table, whole bool) *Graph {
+	g := &Graph{Nodes: nodes, Rows: rows, whole: whole,
+		byRef: make(map[object.Ref]*Node, len(nodes))}
 	slices.SortFunc(g.Nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range nodes {
 		g.byRef[n.Ref] = n
 	}
+	g.turnBack()
 	g.findMissing()
 	g.divide()
 	return g
@@ -61,18 +70,30 @@ func (g *Graph) Owner(o Owner) *Node {
 	return nil
 }
 
-// findMissing follows every edge.
+// turnBack collects the back references of all nodes, by the node that is named.
+func (g *Graph) turnBack() {
+	g.back = map[*Node][]*Node{}
+	for _, n := range g.Nodes {
+		for _, need := range n.Needs {
+			if named := g.byRef[need.Ref]; need.Back && named != nil && named != n {
+				g.back[named] = append(g.back[named], n)
+			}
+		}
+	}
+}
+
+// findMissing follows every edge to an object that has to be there.
 func (g *Graph) findMissing() {
 	g.Missing = nil
 	for _, n := range g.Nodes {
 		for _, o := range n.Owners {
-			if g.Owner(o) == nil {
+			if g.Owner(o) == nil && (g.whole || !o.LeftOut) {
 				g.Missing = append(g.Missing, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences",
 					Owner: true})
 			}
 		}
 		for _, need := range n.Needs {
-			if g.byRef[need.Ref] == nil {
+			if g.byRef[need.Ref] == nil && !need.Optional && !need.Back {
 				g.Missing = append(g.Missing, Missing{Ref: need.Ref, By: n.Ref, Field: need.Field})
 			}
 		}
@@ -105,11 +126,14 @@ func (g *Graph) before(n *Node) []*Node {
 	return nodes
 }
 
-// needed returns all nodes that n needs: those before it and those it names.
-func (g *Graph) needed(n *Node) []*Node {
-	nodes := g.before(n)
+// needed returns all nodes that n needs: those before it, and those of a reference from or to it.
+func (g *Graph) needed(n *Node) []*Node { return append(g.before(n), g.named(n)...) }
+
+// named returns the nodes that n names, and those that name it in a back reference.
+func (g *Graph) named(n *Node) []*Node {
+	nodes := slices.Clone(g.back[n])
 	for _, need := range n.Needs {
-		if m := g.byRef[need.Ref]; m != nil {
+		if m := g.byRef[need.Ref]; m != nil && !need.Back {
 			nodes = append(nodes, m)
 		}
 	}
@@ -174,7 +198,7 @@ func (g *Graph) divide() {
 	for _, n := range g.Nodes {
 		n.Unit, n.Shared = "", false
 		switch c := *claims[n]; {
-		case c.many, c.unit != "" && g.alwaysShared(n):
+		case c.many, n.Common && !g.whole, c.unit != "" && g.alwaysShared(n):
 			n.Shared = true
 		default:
 			n.Unit = c.unit
@@ -193,12 +217,7 @@ func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
 			nodes = append(nodes, o)
 		}
 	}
-	for _, need := range n.Needs {
-		if m := g.byRef[need.Ref]; m != nil {
-			nodes = append(nodes, m)
-		}
-	}
-	return nodes
+	return append(nodes, g.named(n)...)
 }
 
 // spread carries the claims of nodes along edges until nothing changes. Claims never leave a

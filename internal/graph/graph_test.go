@@ -150,3 +150,54 @@ func TestMissingListsReferencesWithoutObject(t *testing.T) {
 		t.Errorf("missing %v", got)
 	}
 }
+
+// TestABackReferenceIsAnEdgeOfTheNamedObject: a host that names its consumer belongs to the unit of
+// the consumer, comes with it, and needs nothing itself.
+func TestABackReferenceIsAnEdgeOfTheNamedObject(t *testing.T) {
+	const host, idle = "BareMetalHost.metal3.io/ns/h", "BareMetalHost.metal3.io/ns/idle"
+	const machine = "Metal3Machine.infrastructure.cluster.x-k8s.io/ns/m"
+	back := func(ref string) func(*Node) {
+		return func(n *Node) {
+			needs(ref)(n)
+			n.Needs[len(n.Needs)-1].Back = true
+		}
+	}
+	g := New([]*Node{node(t, clusterA), node(t, machine, ownedBy(clusterA)),
+		node(t, host, back(machine), needs("Secret/ns/bmc")), node(t, "Secret/ns/bmc"),
+		node(t, idle, back("Metal3Machine.infrastructure.cluster.x-k8s.io/ns/gone"))}, nil)
+	if len(g.Missing) != 0 {
+		t.Errorf("missing %v", g.Missing)
+	}
+	for _, ref := range []string{host, "Secret/ns/bmc"} {
+		r, _ := object.ParseRef(ref)
+		if n := g.Node(r); n.Unit != "ns/a" {
+			t.Errorf("%s is of unit %q", ref, n.Unit)
+		}
+	}
+	r, _ := object.ParseRef(clusterA)
+	m, _ := object.ParseRef(machine)
+	var closure []string
+	for _, n := range g.Closure([]*Node{g.Node(r), g.Node(m)}) {
+		closure = append(closure, n.Ref.String())
+	}
+	if !slices.Contains(closure, host) || slices.Contains(closure, idle) {
+		t.Errorf("the closure is %v", closure)
+	}
+	omitted := g.Omit([]*Node{node(t, "BareMetalHost.metal3.io/ns/other", back(machine))})
+	if len(omitted) != 1 || omitted[0].Unit != "ns/a" {
+		t.Errorf("omitted %v", omitted)
+	}
+}
+
+// TestAnOptionalReferenceMissesNothing: the object that has it is complete without the named one.
+func TestAnOptionalReferenceMissesNothing(t *testing.T) {
+	optional := func(n *Node) { n.Needs[len(n.Needs)-1].Optional = true }
+	g := New([]*Node{node(t, clusterA, needs("Secret/ns/x"), optional, needs("Secret/ns/y"),
+		needs("Secret/ns/there"), optional), node(t, "Secret/ns/there")}, nil)
+	if len(g.Missing) != 1 || g.Missing[0].Name != "y" {
+		t.Errorf("missing %v", g.Missing)
+	}
+	if r, _ := object.ParseRef("Secret/ns/there"); g.Node(r).Unit != "ns/a" {
+		t.Error("an optional object that is there is not of the unit")
+	}
+}

@@ -15,11 +15,13 @@ type Node struct {
 	Labels     []string `json:"labels,omitempty"` // of a Cluster: "key=value", for --selector
 	WorkloadID string   `json:"workloadId,omitempty"`
 	// by spec.paused or by annotation; not when an operation of ours set it
-	Paused   bool   `json:"paused,omitempty"`
-	Deleting bool   `json:"deleting,omitempty"` // had a deletionTimestamp
-	Content  string `json:"sha256"`             // of the stored bytes
-	Size     int    `json:"size"`
-	Pack     string `json:"pack"`
+	Paused   bool `json:"paused,omitempty"`
+	Deleting bool `json:"deleting,omitempty"` // had a deletionTimestamp
+	// Common: units that a selection left out need the object too, see Narrow.
+	Common  bool   `json:"common,omitempty"`
+	Content string `json:"sha256"` // of the stored bytes
+	Size    int    `json:"size"`
+	Pack    string `json:"pack"`
 	// "namespace/name" of its workload cluster; empty when shared or without a unit
 	Unit   string `json:"-"`
 	Shared bool   `json:"-"` // needed by units, belongs to none
@@ -35,6 +37,8 @@ type Node struct {
 type Owner struct {
 	object.Ref
 	UID string `json:"uid"`
+	// LeftOut: the owner exists, in a unit that a selection left out, see Narrow.
+	LeftOut bool `json:"leftOut,omitempty"`
 }
 
 // Need is an edge to an object that is named in a field.
@@ -42,6 +46,10 @@ type Need struct {
 	object.Ref
 	Field string `json:"field"`
 	Owner bool   `json:"owner,omitempty"` // soft owner: created first
+	// Optional: nothing is missing when it is absent.
+	Optional bool `json:"optional,omitempty"`
+	// Back: the named object needs the node, and not the other way round.
+	Back bool `json:"back,omitempty"`
 }
 
 // Key is the namespace and name of the node.

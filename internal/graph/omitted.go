@@ -27,7 +27,9 @@ func (g *Graph) Omit(nodes []*Node) []Omitted {
 			users[o.Ref] = append(users[o.Ref], n)
 		}
 		for _, need := range n.Needs {
-			users[need.Ref] = append(users[need.Ref], n)
+			if !need.Back {
+				users[need.Ref] = append(users[need.Ref], n)
+			}
 		}
 	}
 	var list []Omitted
@@ -40,6 +42,11 @@ func (g *Graph) Omit(nodes []*Node) []Omitted {
 		for _, o := range n.Owners {
 			if owner := g.Owner(o); owner != nil {
 				units[owner.Unit] = true
+			}
+		}
+		for _, need := range n.Needs {
+			if m := g.byRef[need.Ref]; m != nil && need.Back {
+				units[m.Unit] = true
 			}
 		}
 		unitsThatUse(n.Ref, users, units)

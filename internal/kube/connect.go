@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -159,7 +160,15 @@ func contextName(raw clientcmdapi.Config, context string) string {
 // store the bytes of the server unchanged. It has no client-side rate limit: the API server's
 // priority and fairness does that better, and the callers bound the number of requests in flight.
 func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
+	return newGuardedClient(cfg, guard{silence: maxSilence, most: maxAnswer})
+}
+
+func newGuardedClient(cfg *rest.Config, g guard) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		g.next = next
+		return g
+	})
 	cfg.QPS = -1
 	cfg.UserAgent = DefaultFieldManager
 	// gzip costs an API server about as much as the LIST itself; mgmtd is near it, and an API

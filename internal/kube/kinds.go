@@ -33,6 +33,8 @@ type Kind struct {
 	Provider   string   `json:"provider,omitempty"` // label cluster.x-k8s.io/provider of the CRD
 	// belongs to Cluster API: labelled by clusterctl or with a contract version
 	Contract bool `json:"contract,omitempty"`
+	// Controller is the namespace of the controllers of its provider, empty where no CRD says it.
+	Controller string `json:"controller,omitempty"`
 }
 
 // APIVersion returns the apiVersion of objects of the kind.
@@ -80,6 +82,12 @@ const (
 	providerLabel       = "cluster.x-k8s.io/provider"
 	contractLabelPrefix = "cluster.x-k8s.io/v"
 )
+
+// injectCA is the annotation of CRDs with a conversion webhook that names the Certificate of the
+// webhook as "<namespace>/<name>". clusterctl writes the namespace of a provider there and into the
+// webhook itself (cluster-api v1.14, cmd/clusterctl/client/repository/components.go,
+// fixTargetNamespace).
+const injectCA = "cert-manager.io/inject-ca-from"
 
 // KindCache caches the kinds of management clusters for all connections of a process. The zero
 // value is ready to use. It may be used concurrently.
@@ -182,16 +190,34 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 		}
 	}
 	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
+	shareControllers(kinds)
 	return kinds, nil
+}
+
+// shareControllers completes Controller: a CRD of one version has no conversion webhook, and its
+// provider has its controllers where those of its other kinds are. The kinds are sorted.
+func shareControllers(kinds []Kind) {
+	namespaces := map[string]string{}
+	for _, k := range kinds {
+		if namespaces[k.Provider] == "" {
+			namespaces[k.Provider] = k.Controller
+		}
+	}
+	for i := range kinds {
+		if k := &kinds[i]; k.Controller == "" && k.Provider != "" {
+			k.Controller = namespaces[k.Provider]
+		}
+	}
 }
 
 func kindOfCRD(raw []byte) (Kind, bool, error) {
 	var crd struct {
 		Metadata struct {
-			Name       string            `json:"name"`
-			Labels     map[string]string `json:"labels"`
-			Generation int64             `json:"generation"`
-			Deleting   *string           `json:"deletionTimestamp"`
+			Name        string            `json:"name"`
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
+			Generation  int64             `json:"generation"`
+			Deleting    *string           `json:"deletionTimestamp"`
 		} `json:"metadata"`
 		Spec struct {
 			Group string `json:"group"`
@@ -199,8 +225,9 @@ func kindOfCRD(raw []byte) (Kind, bool, error) {
 				Kind   string `json:"kind"`
 				Plural string `json:"plural"`
 			} `json:"names"`
-			Scope    string `json:"scope"`
-			Versions []struct {
+			Scope      string     `json:"scope"`
+			Conversion conversion `json:"conversion"`
+			Versions   []struct {
 				Name         string `json:"name"`
 				Served       bool   `json:"served"`
 				Storage      bool   `json:"storage"`
@@ -220,6 +247,7 @@ func kindOfCRD(raw []byte) (Kind, bool, error) {
 		Generation: crd.Metadata.Generation,
 		Provider:   crd.Metadata.Labels[providerLabel],
 		Contract:   isContract(crd.Metadata.Labels),
+		Controller: controllerOf(crd.Metadata.Annotations, crd.Spec.Conversion),
 	}
 	for _, v := range crd.Spec.Versions {
 		if v.Served {
@@ -235,6 +263,26 @@ func kindOfCRD(raw []byte) (Kind, bool, error) {
 		k.Version = k.Served[len(k.Served)-1]
 	}
 	return k, len(k.Served) > 0, nil
+}
+
+// conversion is where the conversion webhook of a CRD is served.
+type conversion struct {
+	Webhook struct {
+		ClientConfig struct {
+			Service struct {
+				Namespace string `json:"namespace"`
+			} `json:"service"`
+		} `json:"clientConfig"`
+	} `json:"webhook"`
+}
+
+// controllerOf returns the namespace in which the webhook of a CRD runs; "" when it has none.
+func controllerOf(annotations map[string]string, c conversion) string {
+	if ns := c.Webhook.ClientConfig.Service.Namespace; ns != "" {
+		return ns
+	}
+	ns, _, _ := strings.Cut(annotations[injectCA], "/")
+	return ns
 }
 
 func isContract(labels map[string]string) bool {

@@ -72,6 +72,9 @@ func (r *Reader) List(ctx context.Context, k Kind, o ListOptions, fn func(raw []
 	l := lister{reader: r, kind: k, opts: o, fn: fn}
 	for {
 		if err := l.page(ctx); err != nil {
+			return ListResult{}, fmt.Errorf("list %s: %w", k.GroupKind, withoutWords(err))
+		}
+		if err := l.endless(); err != nil {
 			return ListResult{}, fmt.Errorf("list %s: %w", k.GroupKind, err)
 		}
 		if l.token == "" || (o.Limit > 0 && l.given >= o.Limit) {
@@ -90,6 +93,24 @@ type lister struct {
 	given   int
 
 	remaining int
+
+	last  string // the token before
+	empty int    // pages in a row without an object
+}
+
+// endless reports a list whose pages lead nowhere: ErrUnbounded.
+func (l *lister) endless() error {
+	if l.token == "" {
+		return nil
+	}
+	if l.token == l.last {
+		return fmt.Errorf("%w: it gives the same continue token again", ErrUnbounded)
+	}
+	if l.empty > maxEmptyPages {
+		return fmt.Errorf("%w: %d pages without an object", ErrUnbounded, l.empty)
+	}
+	l.last = l.token
+	return nil
 }
 
 // page reads one page and retries transient errors.
@@ -105,6 +126,10 @@ func (l *lister) page(ctx context.Context) error {
 		}
 		return err
 	})
+	l.empty++
+	if l.given > before {
+		l.empty = 0
+	}
 	switch {
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		return fmt.Errorf("%w: %w", ErrExpired, err)
@@ -148,6 +173,9 @@ func (l *lister) request() *rest.Request {
 func (l *lister) giver() func(raw []byte) error {
 	prefix := l.corePrefix()
 	return func(raw []byte) error {
+		if l.given >= maxItems {
+			return fmt.Errorf("%w: a list has more than %d objects", ErrUnbounded, maxItems)
+		}
 		if prefix != nil {
 			raw = append(bytes.Clone(prefix), raw[1:]...)
 		}
@@ -162,7 +190,7 @@ func (l *lister) giver() func(raw []byte) error {
 // tryPage reads the next page without its first skip objects, which fn has seen in an earlier try.
 // It returns the token of the page after it.
 func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
-	body, err := l.request().Stream(ctx)
+	body, err := l.request().Stream(streamed(ctx))
 	if err != nil {
 		return "", err
 	}
@@ -177,9 +205,13 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 	// not, so its objects wait until the page is complete.
 	exact := l.opts.Exact != "" || l.token != "" || l.opts.Whole
 	var waiting [][]byte
+	size := 0
 	err = readList(body, &head, func(raw []byte) error {
 		switch {
 		case !exact:
+			if size += len(raw); size > maxWaiting {
+				return fmt.Errorf("%w: a page has more than %d MiB", ErrUnbounded, maxWaiting>>20)
+			}
 			waiting = append(waiting, bytes.Clone(raw))
 		case skip > 0:
 			skip--
@@ -211,7 +243,9 @@ func (l *lister) corePrefix() []byte {
 // readList walks a List document without holding more than one object. The order of its fields is
 // not fixed.
 func readList(r io.Reader, head any, item func([]byte) error) error {
-	dec := jsontext.NewDecoder(r)
+	bounded := &itemReader{from: r}
+	bounded.next()
+	dec := jsontext.NewDecoder(bounded)
 	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
 		return errors.Join(errors.New("decode list: want an object"), err)
 	}
@@ -230,9 +264,10 @@ func readList(r io.Reader, head any, item func([]byte) error) error {
 				return fmt.Errorf("decode list metadata: %w", err)
 			}
 		case "items":
-			if err := readItems(dec, item); err != nil {
+			if err := readItems(dec, bounded, item); err != nil {
 				return err
 			}
+			bounded.next()
 		default:
 			if err := dec.SkipValue(); err != nil {
 				return fmt.Errorf("decode list: %w", err)
@@ -245,14 +280,14 @@ func readList(r io.Reader, head any, item func([]byte) error) error {
 	return nil
 }
 
-func readItems(dec *jsontext.Decoder, item func([]byte) error) error {
+func readItems(dec *jsontext.Decoder, bounded *itemReader, item func([]byte) error) error {
 	if dec.PeekKind() == 'n' { // an empty typed list is null
 		return dec.SkipValue()
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return fmt.Errorf("decode list items: %w", err)
 	}
-	for dec.PeekKind() != ']' {
+	for bounded.next(); dec.PeekKind() != ']'; bounded.next() {
 		v, err := dec.ReadValue()
 		if err != nil {
 			return fmt.Errorf("decode list items: %w", err)
@@ -277,7 +312,7 @@ func (e *callbackError) Unwrap() error { return e.err }
 // Transient reports whether the same request may succeed when it is sent again.
 func Transient(err error) bool {
 	var cb *callbackError
-	if errors.As(err, &cb) || errors.Is(err, context.Canceled) ||
+	if errors.As(err, &cb) || errors.Is(err, ErrUnbounded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}

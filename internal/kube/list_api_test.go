@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // TestAPIListReadsEveryPageOnce lists more objects than two pages hold, as of one resourceVersion,
@@ -24,7 +24,7 @@ func TestAPIListReadsEveryPageOnce(t *testing.T) {
 		_, err := m.Writer().Create(t.Context(), kube.ConfigMapKind, u)
 		return err
 	}
-	g, _ := errgroup.WithContext(t.Context())
+	g, _ := task.WithContext(t.Context())
 	g.SetLimit(16)
 	for i := range count {
 		g.Go(func() error { return create(i) })

@@ -77,7 +77,7 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 		case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			return fmt.Errorf("watch %s: %w: %w", k.GroupKind, ErrExpired, err)
 		case !errors.Is(err, errQuiet) && !Transient(err):
-			return fmt.Errorf("watch %s: %w", k.GroupKind, err)
+			return fmt.Errorf("watch %s: %w", k.GroupKind, withoutWords(err))
 		default:
 			if err := retry.Sleep(ctx, Backoff(min(attempt, 4), err)); err != nil {
 				return err
@@ -114,7 +114,7 @@ func (w *watcher) once(ctx context.Context) error {
 	body, err := w.reader.client.Get().AbsPath(w.kind.Path("")).
 		Param("watch", "true").Param("resourceVersion", strconv.FormatUint(w.at, 10)).
 		Param("allowWatchBookmarks", "true").Param("timeoutSeconds", strconv.Itoa(watchSeconds)).Stream(
-		ctx)
+		streamed(ctx))
 	if err != nil {
 		return err
 	}
@@ -123,9 +123,14 @@ func (w *watcher) once(ctx context.Context) error {
 }
 
 func (w *watcher) read(ctx context.Context, body io.Reader) error {
-	dec := jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true))
+	bounded := &itemReader{from: body}
+	dec := jsontext.NewDecoder(bounded, jsontext.AllowDuplicateNames(true))
 	for w.at < w.to {
+		bounded.next()
 		event, err := dec.ReadValue()
+		if errors.Is(err, ErrUnbounded) {
+			return err
+		}
 		if err != nil {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return context.Cause(ctx)

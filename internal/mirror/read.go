@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // reads is how many records are read at once.
@@ -36,7 +35,7 @@ func List(ctx context.Context, st *store.Store) ([]Found, error) {
 		return nil, err
 	}
 	found := make([]Found, len(ids))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(reads)
 	for i, id := range ids {
 		g.Go(func() (err error) {
@@ -109,7 +108,7 @@ func Read(ctx context.Context, st *store.Store, id catalog.OperationID) ([]catal
 		return nil, Found{}, fmt.Errorf("mirror of operation %s: %w", id, store.ErrNotFound)
 	}
 	records := make([]read, len(keys))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(reads)
 	for i, key := range keys {
 		if key.Seq != int64(i)+1 {

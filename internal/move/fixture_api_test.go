@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -32,6 +31,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // side is one management cluster, as tests read it.
@@ -134,7 +134,7 @@ func (fx *fixture) tryLive(ctx context.Context,
 	error) {
 	out := map[object.Ref]*unstructured.Unstructured{}
 	var mu sync.Mutex
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(4)
 	for _, k := range fx.sides[i].kinds {
 		if !k.Namespaced {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "retire"} }
@@ -31,7 +31,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			fmt.Errorf("find what the garbage collector would delete: %w", err))
 		return
 	}
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(8)
 	for _, u := range healthy {
 		if findings := blocked[u.Name]; len(findings) > 0 {
@@ -156,7 +156,7 @@ var errOtherObject = errors.New("another object has this name")
 // removeAll removes objects from the source, those of the last wave first.
 func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object) error {
 	for _, wave := range slices.Backward(restore.Waves(objects)) {
-		var g errgroup.Group
+		var g task.Group
 		g.SetLimit(8)
 		for _, o := range wave {
 			was, known := b.Source[o.Ref.String()]

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // DefaultConcurrency is the largest size of a batch when Tuning names no number. All workload
@@ -234,7 +234,7 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 func (m *run) begin(ctx context.Context, units []string) bool {
 	var mu sync.Mutex
 	var paused []string
-	var g errgroup.Group
+	var g task.Group
 	since := time.Now()
 	for _, unit := range units {
 		g.Go(func() error {

@@ -85,6 +85,11 @@ const (
 	CodeOwnersUnread   Code = "owners-unread"
 	CodeObjectStays    Code = "object-stays"
 
+	// Forgetting an operation.
+	CodeWorkLeft   Code = "work-left"
+	CodeNotRetired Code = "not-retired"
+	CodeMirrorOpen Code = "mirror-open"
+
 	// During a restore or a move.
 	CodeUnitFailed         Code = "unit-failed"
 	CodeSharedFailed       Code = "shared-failed"
@@ -111,6 +116,7 @@ const (
 	CodeNotRemembered     Code = "not-remembered"
 	CodeShrunk            Code = "shrunk"
 	CodeTooManyReferences Code = "too-many-references"
+	CodeNothingSelected   Code = "nothing-selected"
 
 	// Verifying a snapshot.
 	CodeSignature   Code = "signature"
@@ -119,6 +125,8 @@ const (
 	CodeUnreadable  Code = "unreadable"
 	CodeEdges       Code = "edges"
 	CodeNotRecorded Code = "not-recorded"
+	// CodeRetainedShort is about Object Lock.
+	CodeRetainedShort Code = "retained-short"
 
 	// Pruning a store.
 	CodeEnvelopeUnreadable Code = "envelope-unreadable"
@@ -130,6 +138,11 @@ const (
 	CodeSlow               Code = "slow"
 	CodeClock              Code = "clock"
 	CodePruneRecord        Code = "prune-record"
+	CodeRecordUnusable     Code = "record-unusable"
+
+	// Checking keys.
+	CodeIdentityWrong    Code = "identity-wrong"
+	CodeRecipientMissing Code = "recipient-missing"
 
 	// Checking a management cluster.
 	CodeUnreachable     Code = "unreachable"
@@ -157,17 +170,20 @@ const (
 	AreaPlan     Area = "Pre-flight of a restore or a move"
 	AreaMove     Area = "Pre-flight of a move"
 	AreaMarks    Area = "Rollback from marks"
+	AreaForget   Area = "Forgetting an operation"
 	AreaRun      Area = "During a restore or a move"
 	AreaSnapshot Area = "Taking a snapshot"
 	AreaVerify   Area = "Verifying a snapshot"
 	AreaPrune    Area = "Pruning a store"
+	AreaKeys     Area = "Checking keys"
+	AreaCopy     Area = "Copying a store"
 	AreaMgmt     Area = "Checking a management cluster"
 )
 
 // Areas returns all areas in the order of docs/findings.md.
 func Areas() []Area {
-	return []Area{AreaPlan, AreaMove, AreaMarks, AreaRun, AreaSnapshot, AreaVerify, AreaPrune,
-		AreaMgmt}
+	return []Area{AreaPlan, AreaMove, AreaMarks, AreaForget, AreaRun, AreaSnapshot, AreaVerify,
+		AreaPrune, AreaKeys, AreaCopy, AreaMgmt}
 }
 
 // Definition describes a code. Its texts name no command and no flag: mgmtctl adds those, because
@@ -180,7 +196,7 @@ type Definition struct {
 	// Forceable reports whether an operator may override the finding (--force of mgmtctl).
 	Forceable bool
 	// ForcedIn is the only work in which it can be overridden. Empty means restores and moves, moves
-	// only for AreaMove, and rollbacks from marks only for AreaMarks.
+	// only for AreaMove, rollbacks from marks only for AreaMarks, and forgetting only for AreaForget.
 	ForcedIn Work
 	// ForceName: an override also names the management cluster that the finding is about.
 	ForceName bool
@@ -194,6 +210,9 @@ func Definitions() []Definition {
 	all := append(planDefinitions(), realityDefinitions()...)
 	all = append(all, moveDefinitions()...)
 	all = append(all, marksDefinitions()...)
+	all = append(all, keyDefinitions()...)
+	all = append(all, forgetDefinitions()...)
+	all = append(all, copyDefinitions()...)
 	return append(all, otherDefinitions()...)
 }
 

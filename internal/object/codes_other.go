@@ -223,6 +223,13 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 				"snapshots.",
 		},
 		{
+			Code: CodeNothingSelected, Area: AreaSnapshot, Severities: []Severity{Warning},
+			Meaning: "The selector of the snapshot or of its schedule selects no workload cluster. The " +
+				"snapshot was taken, and is empty.",
+			Next: "Compare the selector with the labels of the Clusters. The coverage of the source " +
+				"lists what a selector selects.",
+		},
+		{
 			Code: CodeSignature, Area: AreaVerify, Severities: []Severity{Error, Warning},
 			Meaning: "The signature of the snapshot is missing or not trusted.",
 			Next:    "Give the public key of the mgmtd that wrote it, or use another snapshot.",
@@ -257,6 +264,13 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "The result of the verification is in this catalog only: the store refused " +
 				"the record.",
 			Next: "Check the rights on the store.",
+		},
+		{
+			Code: CodeRetainedShort, Area: AreaVerify, Severities: []Severity{Warning},
+			Meaning: "The storage retains something that the snapshot needs for less time than was asked " +
+				"for (Object Lock), or not at all.",
+			Next: "Check that the bucket has Object Lock, and whether somebody wrote over the key. A full " +
+				"snapshot writes and retains everything again.",
 		},
 		{
 			Code: CodeEnvelopeUnreadable, Area: AreaPrune, Severities: []Severity{Error},
@@ -301,14 +315,27 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeClock, Area: AreaPrune, Severities: []Severity{Warning},
-			Meaning: "The clocks of the storage and of this host differ.",
+			Meaning: "The clocks of the storage and of this host differ, or snapshots state a time that " +
+				"is still to come.",
 			Next: "Set the clock. Expiry uses the clock of the storage, snapshot times that of " +
 				"the host that takes them.",
 		},
 		{
-			Code: CodePruneRecord, Area: AreaPrune, Severities: []Severity{Warning},
-			Meaning: "A record of an earlier prune is damaged or not trusted. It is ignored.",
-			Next:    "Gaps that it explained are reported as missing snapshots.",
+			Code: CodePruneRecord, Area: AreaPrune, Severities: []Severity{Error, Warning},
+			Meaning: "As a warning: a record of an earlier prune is damaged or not trusted. It is " +
+				"ignored. As an error, in a copy: the record of a run that copies is. What the run is " +
+				"bringing is not known, so that no content is removed.",
+			Next: "Gaps that a record of a prune explained are reported as missing snapshots. Trust the " +
+				"key of the copy runs, or find out who wrote the record of a run. It is ignored and removed " +
+				"when it is a week old.",
+		},
+		{
+			Code: CodeRecordUnusable, Area: AreaPrune, Severities: []Severity{Warning},
+			Meaning: "Pins, results of verifies, ownership records or records of operations are damaged, " +
+				"or no key signed them that is trusted for what they say. They do not count, but a pin " +
+				"protects its snapshot all the same.",
+			Next: "Find out who wrote them. In a versioned bucket, plan a repair of the store: it " +
+				"brings back what was written over.",
 		},
 		{
 			Code: CodeUnreachable, Area: AreaMgmt, Severities: []Severity{Error},

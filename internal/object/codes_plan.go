@@ -119,9 +119,10 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodePartialSnapshot, Area: AreaPlan, Severities: []Severity{Warning},
-			Meaning: "The snapshot has the objects of selected namespaces only. The message names those " +
-				"that have workload clusters in it.",
-			Next: "Nothing, when the namespaces that you need are in it. Otherwise name another snapshot.",
+			Meaning: "The snapshot has the objects of selected namespaces only, or of the workload " +
+				"clusters that a selector selects. The message says what is in it, and what is not.",
+			Next: "Nothing, when the workload clusters that you need are in it. Otherwise name another " +
+				"snapshot.",
 		},
 		{
 			Code: CodeNotInCut, Area: AreaPlan, Severities: []Severity{Warning},
@@ -185,9 +186,10 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodePauseUnsupported, Area: AreaPlan, Severities: []Severity{Error, Warning},
-			Meaning: "The kind has a pause switch that this version cannot set. The object " +
-				"would work before its status is restored.",
-			Next: "Leave its workload cluster out, or restore it by hand.",
+			Meaning: "The object has no pause that this version can set: its kind has none, or one " +
+				"that is not safe to set. Its controller would work before its status is restored.",
+			Next: "Leave its workload cluster out, or restore it by hand: the hint and " +
+				"docs/providers.md say how.",
 		},
 		{
 			Code: CodePauseUnknown, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,

@@ -16,6 +16,7 @@ const (
 	Moves    Work = "move"
 	Resumes  Work = "resume" // or a rollback
 	Marks    Work = "rollback from marks"
+	Forgets  Work = "forget"
 )
 
 // Forced is the set of codes whose findings the operator overrides. Stored plans hold it. The
@@ -31,8 +32,10 @@ func (d Definition) ForceableIn(w Work) bool {
 		only = Moves
 	case d.Area == AreaMarks:
 		only = Marks
+	case d.Area == AreaForget:
+		only = Forgets
 	}
-	return d.Forceable && (only == w || only == "" && w != Resumes && w != Marks)
+	return d.Forceable && (only == w || only == "" && (w == Restores || w == Moves))
 }
 
 // Forceable returns what an operator can override in a work, in the form that ParseForced reads.

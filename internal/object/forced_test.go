@@ -84,7 +84,7 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 	}
 	for _, d := range Definitions() {
 		if d.Forceable != (d.ForceableIn(Restores) || d.ForceableIn(Moves) || d.ForceableIn(Resumes) ||
-			d.ForceableIn(Marks)) {
+			d.ForceableIn(Forgets) || d.ForceableIn(Marks)) {
 			t.Errorf("%s can be overridden, and in no work", d.Code)
 		}
 		if forceAll().Has(d.Code) != d.Forceable {

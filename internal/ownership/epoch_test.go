@@ -262,3 +262,28 @@ func TestI1SourceIsGivenBackOnlyWhatNobodyClaimed(t *testing.T) {
 		t.Errorf("with a damaged record: %v", back())
 	}
 }
+
+// TestI1AClaimInACopyIsAboveTheEpochsOfItsOrigin: when the origin comes back, its old record does
+// not fence what was restored from the copy.
+func TestI1AClaimInACopyIsAboveTheEpochsOfItsOrigin(t *testing.T) {
+	s := newEpochStore(t)
+	q := Request{From: sideA, To: sideB, Operation: "000000000001", OriginEpoch: 5}
+	if err := s.claim(t, q); err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.GetOwner(t.Context(), "w-1")
+	if err != nil || o.Epoch != 6 || q.Next() != 6 || q.Known() != 5 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	// A claim of another restore into the same target, planned at the same time, comes too late.
+	q.WorkloadID, q.Workload, q.Operation = "w-1", "ns/w", "000000000002"
+	q.OriginEpoch = 9
+	if err := Claim(t.Context(), s, q); !isOwned(err) {
+		t.Errorf("a second claim: %v", err)
+	}
+}
+
+func isOwned(err error) bool {
+	_, ok := errors.AsType[*OwnedError](err)
+	return ok
+}

@@ -8,7 +8,8 @@ import (
 )
 
 // EpochMark returns the value of the annotation that carries an epoch on a Cluster. The store is in
-// it, because epochs of two stores cannot be compared. Epoch 0 has no mark.
+// it, because epochs of two stores cannot be compared; those of a store and its copies can, and
+// have the id of the origin (store.Store.OriginID). Epoch 0 has no mark.
 func EpochMark(storeID string, epoch int64) string {
 	if epoch == 0 {
 		return ""

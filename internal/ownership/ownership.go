@@ -168,6 +168,9 @@ type Request struct {
 	// Epoch is that of the record at planning, 0 when there was none. A record that was written
 	// after planning belongs to another operation, and refuses the claim.
 	Epoch int64
+	// OriginEpoch is the highest epoch that is known of the record in the origin, when the store is a
+	// copy; else 0. Both count in one row: the claim has a higher one.
+	OriginEpoch int64
 	// Force claims from the owner at planning, even when that is neither From nor To.
 	Force bool
 	// ForceDamaged goes on as if a record that cannot be read were not there.
@@ -199,8 +202,11 @@ func (q Request) read(ctx context.Context, s Store) (have Record, previous *stor
 	return have, previous, nil
 }
 
+// Known returns the highest epoch that was known at planning.
+func (q Request) Known() int64 { return max(q.Epoch, q.OriginEpoch) }
+
 // Next returns the epoch of the record that a claim writes.
-func (q Request) Next() int64 { return q.Epoch + 1 }
+func (q Request) Next() int64 { return q.Known() + 1 }
 
 // allows reports whether a trusted record lets the claim pass.
 func (q Request) allows(have Record) bool {

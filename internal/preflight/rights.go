@@ -7,10 +7,9 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // requests is how many requests of one check are in flight at once.
@@ -52,7 +51,7 @@ func Rights(ctx context.Context, p Prober, kinds []kube.Kind, need func(k kube.K
 	[]Missing, error) {
 	var mu sync.Mutex
 	var missing []Missing
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(requests)
 	for _, k := range kinds {
 		for _, r := range need(k) {

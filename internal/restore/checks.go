@@ -105,8 +105,10 @@ func checkOwnership(_ context.Context, p *planner) error {
 }
 
 // raiseEpochs adds to the ownership records the epochs that the Clusters carry: the bucket may show
-// older records than those, and a host whose catalog is lost knows no other epochs.
+// older records than those, and a host whose catalog is lost knows no other epochs. A copy does not
+// have the records of its origin, so that there they are no older than expected.
 func (p *planner) raiseEpochs() error {
+	p.OriginEpochs = maps.Clone(p.OriginEpochs)
 	p.Owners = maps.Clone(p.Owners)
 	if p.Owners == nil {
 		p.Owners = map[string]ownership.Record{}
@@ -120,8 +122,12 @@ func (p *planner) raiseEpochs() error {
 			return err
 		}
 		mark := gjson.GetBytes(raw, "metadata.annotations."+gjson.Escape(capi.AnnotationEpoch))
-		ownership.Raise(p.Owners, n.WorkloadID,
-			ownership.MarkedEpoch(p.Source.StoreID, mark.String()))
+		epoch := ownership.MarkedEpoch(p.Source.StoreID, mark.String())
+		if p.OriginEpochs == nil {
+			ownership.Raise(p.Owners, n.WorkloadID, epoch)
+		} else if epoch > p.OriginEpochs[n.WorkloadID] {
+			p.OriginEpochs[n.WorkloadID] = epoch
+		}
 	}
 	return nil
 }
@@ -139,7 +145,7 @@ func checkSnapshot(_ context.Context, p *planner) error {
 			"infrastructure before the release"
 	}
 	p.addAll(f)
-	if p.Newer.After(p.Source.Time) {
+	if !p.Newer.IsZero() {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotNewest,
 			Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339),
 			Hint:    "use the newest one unless you want the older state"})
@@ -159,7 +165,6 @@ func checkSnapshot(_ context.Context, p *planner) error {
 	return nil
 }
 
-// checkKinds: every kind must be served at the version of the snapshot's objects.
 // partial returns the finding about a snapshot of a selection.
 func (p *planner) partial() object.Finding {
 	var namespaces []string
@@ -173,12 +178,27 @@ func (p *planner) partial() object.Finding {
 	if more := len(namespaces) - shown; more > 0 {
 		in += fmt.Sprintf(" and %d more", more)
 	}
+	holds, lacks := "chosen namespaces", ""
+	if s := p.Snapshot.About.Selection; s != nil {
+		if len(s.Namespaces) > 0 {
+			holds = "namespaces " + listed(s.Namespaces)
+		}
+		if s.Selector != "" {
+			holds, lacks = "all namespaces", fmt.Sprintf("; workload clusters that %q does not select, "+
+				"and what no workload cluster needs, are not in it", s.Selector)
+			if len(s.Namespaces) > 0 {
+				holds = "namespaces " + listed(s.Namespaces)
+			}
+			holds = fmt.Sprintf("workload clusters that %q selects in %s", s.Selector, holds)
+		}
+	}
 	return object.Finding{Severity: object.Warning, Code: object.CodePartialSnapshot,
-		Message: "the snapshot holds chosen namespaces only; it has workload clusters of " +
-			cmp.Or(in, "none"),
+		Message: "the snapshot holds " + holds + " only; it has workload clusters of " +
+			cmp.Or(in, "none") + lacks,
 		Hint: "use a snapshot of everything when you need more than these"}
 }
 
+// checkKinds: every kind must be served at the version of the snapshot's objects.
 func checkKinds(_ context.Context, p *planner) error {
 	type place struct {
 		unit string
@@ -289,12 +309,17 @@ func checkUnits(_ context.Context, p *planner) error {
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint:    "its controllers decide again; check it after the release"})
 		}
-		switch pause := p.rows().Row(n.GroupKind()).Pause; {
-		case !pause.Supported():
+		canBePaused, err := p.canBePaused(n)
+		if err != nil {
+			return err
+		}
+		row := p.rows().Row(n.GroupKind())
+		switch pause := row.Pause; {
+		case !canBePaused:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnsupported,
-				Message: "this kind has a pause of its own that this version cannot set; it would come to " +
-					"life before its status is back",
-				Hint: "restore its unit by hand, or leave it out"})
+				Message: "it has no pause that this version can set; it would come to life before its " +
+					"status is back",
+				Hint: cmp.Or(row.ByHand, "restore its unit by hand, or leave it out")})
 		case !pause.Late() && !pause.Passive() && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
@@ -310,6 +335,16 @@ func checkUnits(_ context.Context, p *planner) error {
 		}
 	}
 	return nil
+}
+
+// canBePaused reports whether the target's controllers would honour the switch of a copy of n.
+func (p *planner) canBePaused(n *graph.Node) (bool, error) {
+	row := p.rows().Row(n.GroupKind())
+	if row.PauseNeeds == "" {
+		return row.CanBePaused(nil), nil
+	}
+	raw, err := p.Contents.Bytes(n.Ref)
+	return err == nil && row.CanBePaused(raw), err
 }
 
 // checkIDs: two workload clusters with one id would share an ownership record, and the claim of one

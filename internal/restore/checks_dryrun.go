@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // checkDryRun sends every object that the restore will create to the target, as a dry-run: a
@@ -17,7 +17,7 @@ import (
 // the middle. What needs a namespace or a class that is not there yet is left to the run.
 func checkDryRun(ctx context.Context, p *planner) error {
 	seen := map[string]*refusals{} // by unit
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(requests)
 	s := p.standard()
 	shared := map[*graph.Node]*refusals{}

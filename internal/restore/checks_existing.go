@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
@@ -70,7 +70,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 func (p *planner) getAll(ctx context.Context, nodes []*graph.Node) ([]*unstructured.Unstructured,
 	error) {
 	lives := make([]*unstructured.Unstructured, len(nodes))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(planReads)
 	for i, n := range nodes {
 		g.Go(func() error {
@@ -272,7 +272,7 @@ func (p *planner) differences(ctx context.Context, ref object.Ref, want,
 	live *unstructured.Unstructured, unitAtWork bool) (d deviation, fields []string) {
 	aspect := equality.Values
 	row, pausedByUs := p.rows().Row(ref.GroupKind()), capi.PausedByUs(live.Object)
-	if !pausedByUs && row.Pause.AtWork(unitAtWork) {
+	if row.StatusWhilePaused || !pausedByUs && row.Pause.AtWork(unitAtWork) {
 		aspect = equality.Spec
 	}
 	s := p.standard()
@@ -286,7 +286,7 @@ func (p *planner) differences(ctx context.Context, ref object.Ref, want,
 		d = s.judge(ctx, ref, paused, live, aspect)
 	}
 	if aspect == equality.Values {
-		fields = equality.ManagedFieldsDifferences(want.Object, live.Object)
+		fields = equality.ManagedFieldsDifferences(p.rows(), want.Object, live.Object)
 	}
 	return d, fields
 }
@@ -327,11 +327,12 @@ func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Uns
 	}
 }
 
-// comesWithUnit reports whether an owner of a shared object belongs to a unit: the reference
-// follows when that unit comes to the target.
+// comesWithUnit reports whether an owner of a shared object belongs to a unit, of the snapshot or
+// of those that its selector left out: the reference follows when that unit comes to the target.
 func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
-	return n.Unit == "" && o != nil && o.Unit != ""
+	return n.Unit == "" && (o != nil && o.Unit != "" || o == nil && slices.ContainsFunc(n.Owners,
+		func(of graph.Owner) bool { return of.Ref == owner && of.LeftOut }))
 }
 
 // namespaceDifferences returns the labels and the annotations of the snapshot that the target's
@@ -340,7 +341,7 @@ func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
 // namespace (cattle.io/status, openshift.io/sa.scc.uid-range).
 func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) (labels,
 	annotations []string) {
-	volatile := rows.Row(capi.Namespace).VolatileAnnotations
+	row := rows.Row(capi.Namespace)
 	for k, v := range want.GetLabels() {
 		if live.GetLabels()[k] != v {
 			labels = append(labels, k)
@@ -348,7 +349,7 @@ func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructure
 	}
 	for k, v := range want.GetAnnotations() {
 		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) &&
-			!slices.Contains(volatile, k) {
+			!row.IsVolatileAnnotation(k) {
 			annotations = append(annotations, k)
 		}
 	}

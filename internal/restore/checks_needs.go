@@ -15,7 +15,7 @@ func checkNeeds(ctx context.Context, p *planner) error {
 	for n := range p.active {
 		for _, need := range n.Needs {
 			named := p.Snapshot.Graph.Node(need.Ref)
-			if named != nil && p.skipped[named] == "" {
+			if named != nil && p.skipped[named] == "" || need.Optional || need.Back {
 				continue
 			}
 			required, err := p.requires(ctx, n, need)

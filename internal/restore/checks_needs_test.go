@@ -117,3 +117,26 @@ func TestI8ARefusedObjectOfAProviderBlocksItsUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestAnOptionalReferenceIsNotMissed: the failure domain of a Machine is an object of one provider
+// alone.
+func TestAnOptionalReferenceIsNotMissed(t *testing.T) {
+	machine := strings.Replace(needsMachine(""), `"clusterName":"w",`,
+		`"clusterName":"w","failureDomain":"zone-a",`, 1) + `}`
+	x := newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra, machine,
+		needsMachineInfra), newMemory(t, "target"))
+	named := false
+	for _, n := range x.snapshot.Graph.Nodes {
+		for _, need := range n.Needs {
+			named = named || need.Name == "zone-a" && need.Optional
+		}
+	}
+	if !named {
+		t.Fatal("the Machine names no zone")
+	}
+	for _, f := range x.makePlan(t).Findings {
+		if f.Code == object.CodeNeedMissing && strings.Contains(f.Message, "zone-a") {
+			t.Errorf("found %v", f)
+		}
+	}
+}

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
@@ -48,7 +47,7 @@ func checkReality(ctx context.Context, p *planner) error {
 		p.clustersByCA[caKey(r.authority())]++
 	}
 	answers := make([]asked, len(clusters))
-	g := errgroup.Group{}
+	g := task.Group{}
 	g.SetLimit(realityAtOnce)
 	reading := make(chan struct{}, readAtOnce)
 	for i, r := range clusters {

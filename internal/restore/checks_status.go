@@ -6,7 +6,6 @@ import (
 	"runtime"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // checkStatus validates the status of every object that the restore creates against the schema of
@@ -28,7 +28,7 @@ func checkStatus(ctx context.Context, p *planner) error {
 		}
 	}
 	about := refusalsOf(nodes)
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0)) // decoding and validating; a kind has one request
 	for gk, of := range nodes {
 		g.Go(func() error {
@@ -107,7 +107,8 @@ func (p *planner) checkStatusOf(n *graph.Node, schema *kube.StatusSchema, about 
 		return nil
 	}
 	row := p.rows().Row(n.GroupKind())
-	if row.PerManagementCluster || row.Pause.Order() == 0 && row.Pause.AtWork(false) {
+	atWork := row.Pause.Order() == 0 && row.Pause.AtWork(false)
+	if row.PerManagementCluster || row.StatusWhilePaused || atWork {
 		return nil // its controllers write the status again before verify
 	}
 	s := p.standard()

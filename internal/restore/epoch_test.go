@@ -65,3 +65,34 @@ func TestI1ClusterKnowsAHigherEpochThanTheStore(t *testing.T) {
 		})
 	}
 }
+
+// TestEpochsOfACopyContinueThoseOfItsOrigin: a copy has none of the records, so that none is
+// missed, and what is claimed there gets a higher epoch than is known of the origin.
+func TestEpochsOfACopyContinueThoseOfItsOrigin(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mark   string
+		origin map[string]int64
+		want   int64
+	}{
+		"by the mark of the Cluster": {`"mgmtd.dev/epoch":"s1/3",`, map[string]int64{}, 3},
+		"by what this host has seen": {`"mgmtd.dev/epoch":"s1/3",`, map[string]int64{"w-1": 5}, 5},
+		"of another store":           {`"mgmtd.dev/epoch":"s2/3",`, map[string]int64{"w-2": 5}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newTrial(t, oneTenant(t, tt.mark+`"mgmtd.dev/workload-id":"w-1"`, false),
+				newMemory(t, "target"))
+			p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
+				Source: Snapshot{StoreID: "s1", ID: "s", Source: object.Side{UID: "source"},
+					Time: time.Now()}, Target: object.Side{Name: "target", UID: x.target.uid},
+				Reader: x.target, Prober: x.target, Kinds: x.target.kinds, Spec: x.spec,
+				OriginEpochs: tt.origin})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.OriginEpochs["w-1"] != tt.want || p.Epochs["w-1"] != 0 || p.Units[0].Blocked {
+				t.Errorf("epochs %v, of the origin %v, blocked %v: %v", p.Epochs, p.OriginEpochs,
+					p.Units[0].Blocked, p.Findings)
+			}
+		})
+	}
+}

@@ -8,18 +8,18 @@ import (
 	"net/http"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // findExisting finds the planned refs that are on the target already, with their UIDs, all Clusters
 // there, and what else belongs to planned units: one metadata-only LIST of each kind.
 func (p *planner) findExisting(ctx context.Context) error {
 	b := p.belonging()
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(4)
 	for gk, options := range p.listedKinds() {
 		k, ok := p.kinds[gk]

@@ -315,22 +315,31 @@ func TestAnAnnotationThatTheTargetRewritesBlocksNothing(t *testing.T) {
 	}
 }
 
-// TestLateObjectsOfUnitsComeAfterTheirSharedOwner: a HelmChartProxy of two workload clusters owns
-// a HelmReleaseProxy of each. No pause of them is known, so they come after the release. That one
-// of the two fails leaves the other one whole.
-func TestLateObjectsOfUnitsComeAfterTheirSharedOwner(t *testing.T) {
-	release := func(workload string) string {
-		return fmt.Sprintf(`{"kind":"HelmReleaseProxy","metadata":{"namespace":"one","name":"chart-%s",
-			"labels":{"cluster.x-k8s.io/cluster-name":%q},
-			"ownerReferences":[{"kind":"HelmChartProxy","name":"chart"}]},"spec":{}}`, workload, workload)
+// TestObjectsOfUnitsComeAfterTheirSharedOwner: a HelmChartProxy of two workload clusters owns a
+// HelmReleaseProxy of each. Both are paused. Objects of the other two kinds, of which no pause is
+// known, come after the release. That one of the two fails leaves the other one whole.
+func TestObjectsOfUnitsComeAfterTheirSharedOwner(t *testing.T) {
+	for _, kinds := range [][2]string{{"HelmChartProxy.addons.cluster.x-k8s.io",
+		"HelmReleaseProxy.addons.cluster.x-k8s.io"}, {"Chart.example.org", "Release.example.org"}} {
+		t.Run(kinds[0], func(t *testing.T) { testSharedOwner(t, kinds[0], kinds[1]) })
 	}
-	const (
-		chart = "HelmChartProxy.addons.cluster.x-k8s.io/one/chart"
-		other = "Cluster.cluster.x-k8s.io/one/v"
-	)
+}
+
+func testSharedOwner(t *testing.T, owners, owned string) {
+	t.Helper()
+	ownerKind, _, _ := strings.Cut(owners, ".")
+	ownedKind, _, _ := strings.Cut(owned, ".")
+	release := func(workload string) string {
+		return fmt.Sprintf(`{"kind":%q,"metadata":{"namespace":"one","name":"chart-%s",
+			"labels":{"cluster.x-k8s.io/cluster-name":%q},
+			"ownerReferences":[{"kind":%q,"name":"chart"}]},"spec":{}}`, ownedKind, workload, workload,
+			ownerKind)
+	}
+	const other = "Cluster.cluster.x-k8s.io/one/v"
+	chart := owners + "/one/chart"
 	x := newTrial(t, twoTenants(t, release("w"), release("v"),
 		`{"kind":"Cluster","metadata":{"namespace":"one","name":"v"},"spec":{}}`,
-		`{"kind":"HelmChartProxy","metadata":{"namespace":"one","name":"chart"},"spec":{}}`),
+		fmt.Sprintf(`{"kind":%q,"metadata":{"namespace":"one","name":"chart"},"spec":{}}`, ownerKind)),
 		newMemory(t, "target"))
 	x.target.refuse = refuses(other)
 	if _, err := x.run(t); err == nil || x.released(t) != "one/w two/w" {
@@ -339,7 +348,7 @@ func TestLateObjectsOfUnitsComeAfterTheirSharedOwner(t *testing.T) {
 	check := func(workload string) {
 		t.Helper()
 		owner := x.target.get(t, chart)
-		u := x.target.get(t, "HelmReleaseProxy.addons.cluster.x-k8s.io/one/chart-"+workload)
+		u := x.target.get(t, owned+"/one/chart-"+workload)
 		if owner == nil || u == nil || len(u.GetOwnerReferences()) != 1 ||
 			u.GetOwnerReferences()[0].UID != owner.GetUID() {
 			t.Errorf("the release of %s is %v, its owner %v", workload, u, owner)

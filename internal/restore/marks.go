@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -114,13 +112,9 @@ func (m *marks) add(f object.Finding) { m.plan.Findings = append(m.plan.Findings
 // selected returns the Clusters that have the mark of a paused copy, and those that the selection
 // names without it.
 func (m *marks) selected() ([]*graph.Node, error) {
-	selector := labels.Everything()
-	if m.Selection.Selector != "" {
-		var err error
-		if selector, err = labels.Parse(m.Selection.Selector); err != nil {
-			return nil, &SelectionError{Reason: fmt.Sprintf("selector %q: %v", m.Selection.Selector, err),
-				Has: "use the syntax of Kubernetes label selectors"}
-		}
+	selector, err := m.Selection.Labels()
+	if err != nil {
+		return nil, err
 	}
 	var marked []*graph.Node
 	for _, n := range m.Graph.Clusters() {
@@ -130,7 +124,7 @@ func (m *marks) selected() ([]*graph.Node, error) {
 		}
 		named := slices.Contains(m.Selection.Workloads, n.Key())
 		in := m.Selection.everything() || named || slices.Contains(m.Selection.Namespaces, n.Namespace) ||
-			m.Selection.Selector != "" && selector.Matches(labels.Set(c.GetLabels()))
+			m.Selection.Selector != "" && selector.Matches(c.GetLabels())
 		if in && (named || capi.PausedByUs(c.Object)) {
 			marked = append(marked, n)
 		}

@@ -76,6 +76,12 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupBootstrap, "KubeadmConfigTemplate", "kubeadmconfigtemplates", true),
 	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
 	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),
+	memoryKind("example.org", "Chart", "charts", true),
+	memoryKind("example.org", "Release", "releases", true),
+	memoryKind("addons.stackhpc.com", "HelmRelease", "helmreleases", true),
+	memoryKind("network.azure.com", "VirtualNetwork", "virtualnetworks", true),
+	memoryKind("ipam.metal3.io", "IPPool", "ippools", true),
+	memoryKind("metal3.io", "BareMetalHost", "baremetalhosts", true),
 	memoryKind(capi.GroupIPAM, "GlobalInClusterIPPool", "globalinclusterippools", false),
 	memoryKind(capi.GroupIPAM, "IPAddressClaim", "ipaddressclaims", true),
 	memoryKind(capi.ExtensionConfig.Group, "ExtensionConfig", "extensionconfigs", false)}

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // dryRun asks the target about every object that the plan could not ask about, before anything of
@@ -19,7 +18,7 @@ func (r *run) dryRun(ctx context.Context) error {
 	if r.Prober == nil {
 		return nil
 	}
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(r.Tuning.Concurrency)
 	for i := range r.Plan.Units {
 		u := &r.Plan.Units[i]

@@ -125,8 +125,9 @@ func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
 		return d, ""
 	}
 	aspect := equality.Values
-	if !capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
-		aspect = equality.Spec // its controller is at work
+	row := r.Rows.Row(o.GroupKind())
+	if row.StatusWhilePaused || !capi.PausedByUs(live.Object) && row.Pause.AtWork(false) {
+		aspect = equality.Spec // its controller writes the status
 	}
 	d = s.judge(ctx, o.Ref, want, live, aspect)
 	d.managedFields = fields
@@ -150,5 +151,5 @@ func (r *run) fieldsDiffer(o Object, source, want, live *unstructured.Unstructur
 		!capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		return nil
 	}
-	return equality.ManagedFieldsDifferences(want.Object, live.Object)
+	return equality.ManagedFieldsDifferences(r.Rows, want.Object, live.Object)
 }

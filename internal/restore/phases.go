@@ -30,7 +30,7 @@ type unitState struct {
 
 // adoptedWhole reports whether the unit was there, at work, before this operation: nothing of it is
 // changed.
-func (s unitState) adoptedWhole() bool { return !s.paused && !s.creates }
+func (s unitState) adoptedWhole() bool { return !s.paused && !s.creates && !s.onceReleased }
 
 // phase is one step of a unit on its way to the target. It may run again after a crash at any
 // point: what changes something goes through the journal.

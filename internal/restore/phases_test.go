@@ -34,6 +34,9 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 			hasHook: true, requirePause: true}, "create-late"},
 		{"one whose release died in the middle", unitState{creates: true, onceReleased: true},
 			copying + "copied stage release create-late"},
+		// what has a switch after that of the Cluster is still paused
+		{"one with nothing to create, whose release died in the middle", unitState{onceReleased: true},
+			copying + "copied stage release create-late"},
 		{"one that was paused again", with(fresh, func(s *unitState) { s.onceReleased = true; move(s) }),
 			copying + "acknowledge stage before-release release create-late"},
 		{"adopted at work", unitState{}, copying + "copied adopt"},

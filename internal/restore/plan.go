@@ -78,6 +78,9 @@ type Plan struct {
 	// Epochs are those of the ownership records at planning, by id of the workload cluster; nil in
 	// plans of version 0.3 and older.
 	Epochs map[string]int64 `json:"epochs"`
+	// OriginEpochs are the highest epochs that are known of the records in the origin of the store,
+	// by id of the workload cluster; nil unless the store is a copy.
+	OriginEpochs map[string]int64 `json:"originEpochs,omitempty"`
 	// SourceSeen is when the source was last known to live at planning; zero in plans of version 0.4
 	// and older.
 	SourceSeen time.Time `json:"sourceSeen,omitzero"`
@@ -89,6 +92,7 @@ type Plan struct {
 
 // Snapshot names the snapshot that is restored.
 type Snapshot struct {
+	// StoreID is the id of the store that took it, also when it was read from a copy.
 	StoreID string      `json:"storeID"`
 	ID      string      `json:"id"`
 	Key     string      `json:"key"`
@@ -157,6 +161,9 @@ func (p *Plan) Digest() string {
 		}
 	}
 	line(p.Snapshot.ID, p.Target.UID, p.Spec, p.Epochs)
+	if len(p.OriginEpochs) > 0 {
+		line(p.OriginEpochs)
+	}
 	for _, u := range p.parts() {
 		line(u.Name, u.StaysPaused, u.Blocked)
 		if u.Held {

@@ -55,12 +55,15 @@ type Input struct {
 	Kinds     []kube.Kind     // of the target
 	Providers []kube.Provider // of the target
 	Spec      Spec
-	// Newer is the time of the newest snapshot of the source. Gaps are the findings of the chain of
-	// its snapshots.
+	// Newer is the time of the newest snapshot of the source that has what Snapshot has; zero when
+	// that is Snapshot itself. Gaps are the findings of the chain of its snapshots.
 	Newer time.Time
 	Gaps  []string
 	// Owners are the ownership records of the store, by id of the workload cluster.
 	Owners map[string]ownership.Record
+	// OriginEpochs are the epochs that a copy's origin is known to have, by id of the workload
+	// cluster; nil unless the store is a copy.
+	OriginEpochs map[string]int64
 	// NewerWith names the newest snapshot that has an object, "" when none is known; nil when nobody
 	// knows.
 	NewerWith func(r object.Ref) string

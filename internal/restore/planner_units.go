@@ -32,6 +32,12 @@ func (p *planner) plan() *Plan {
 		if o, ok := p.Owners[u.WorkloadID]; ok {
 			plan.Epochs[u.WorkloadID] = o.Highest()
 		}
+		if epoch := p.OriginEpochs[u.WorkloadID]; epoch > 0 {
+			if plan.OriginEpochs == nil {
+				plan.OriginEpochs = map[string]int64{}
+			}
+			plan.OriginEpochs[u.WorkloadID] = epoch
+		}
 	}
 	plan.decide()
 	p.skipUnneeded(plan)

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/preflight"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // AnnotationDeleteForMove signals to delete webhooks that an object leaves this management cluster
@@ -96,7 +96,7 @@ func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
 			Hint: "mend or remove its APIService"})
 	}
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(dependantLists)
 	for _, k := range kinds {
 		g.Go(func() error {

@@ -8,11 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // run is one run of a plan.
@@ -206,7 +205,7 @@ func (r *run) each(objects []Object, fn func(o Object) error) error {
 }
 
 func (r *run) eachWithin(slots chan struct{}, objects []Object, fn func(o Object) error) error {
-	var g errgroup.Group
+	var g task.Group
 	var failed atomic.Bool
 	for _, o := range objects {
 		if o.Action == Skip {

@@ -2,10 +2,9 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -52,14 +51,9 @@ func selectAll(g *graph.Graph, s Selection) ([]*graph.Node, error) {
 			units[c.Key().String()] = true
 		}
 	}
-	var start []*graph.Node
-	for _, n := range g.Nodes {
-		if n.Unit != "" && units[n.Unit] || n.Unit == "" && n.Namespace != "" &&
-			slices.Contains(s.Namespaces, n.Namespace) {
-			start = append(start, n)
-		}
-	}
-	return g.Closure(start), nil
+	return g.Select(units, func(n *graph.Node) bool {
+		return n.Unit == "" && n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace)
+	}), nil
 }
 
 func selectUnits(g *graph.Graph, s Selection) (map[string]bool, error) {
@@ -76,27 +70,27 @@ func selectUnits(g *graph.Graph, s Selection) (map[string]bool, error) {
 	if s.Selector == "" {
 		return units, nil
 	}
-	selector, err := labels.Parse(s.Selector)
+	selector, err := s.Labels()
 	if err != nil {
-		return nil, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err),
-			"use the syntax of Kubernetes label selectors"}
+		return nil, err
 	}
-	matched := false
-	for _, c := range clusters {
-		set := labels.Set{}
-		for _, l := range c.Labels {
-			k, v, _ := strings.Cut(l, "=")
-			set[k] = v
-		}
-		if selector.Matches(set) {
-			units[c.Key().String()], matched = true, true
-		}
-	}
-	if !matched {
+	matched := g.UnitsWith(selector)
+	if len(matched) == 0 {
 		return nil, &SelectionError{fmt.Sprintf("selector %q matches no workload cluster", s.Selector),
 			"the snapshot holds " + listClusters(clusters)}
 	}
+	maps.Copy(units, matched)
 	return units, nil
+}
+
+// Labels reads the label selector of a selection. It returns a *SelectionError.
+func (s Selection) Labels() (graph.Selector, error) {
+	selector, err := graph.ParseSelector(s.Selector)
+	if err != nil {
+		return selector, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err),
+			"use the syntax of Kubernetes label selectors"}
+	}
+	return selector, nil
 }
 
 func listClusters(clusters []*graph.Node) string {

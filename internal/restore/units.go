@@ -7,11 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // results is what became of the units of a run. It is used concurrently.
@@ -100,7 +99,7 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 		}
 	}
 	r.compareReleased(ctx, units, result)
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(r.Tuning.Concurrency)
 	for _, u := range units {
 		if u.Blocked {

@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // garbage is the content that no snapshot names, and the findings that block its removal.
@@ -19,6 +18,8 @@ type garbage struct {
 	frees, waits Amount
 	// blocking are findings of severity error. With any, no content is removed.
 	blocking []object.Finding
+	// warnings are findings that block nothing.
+	warnings []object.Finding
 	// recorded are the snapshots that trusted records say were removed on purpose, by source.
 	recorded map[string][]store.Range
 }
@@ -34,7 +35,14 @@ func findGarbage(ctx context.Context, o *Options, stay, present []Snapshot, now 
 	*garbage,
 	error) {
 	g := &garbage{}
+	if err := g.checkRecords(ctx, o); err != nil {
+		return g, err
+	}
+	g.checkTimes(o, present, now)
 	live, err := g.live(ctx, o, stay)
+	if err == nil {
+		err = g.liveByRuns(ctx, o, present, live, now)
+	}
 	if err == nil {
 		err = g.findGaps(ctx, o, present)
 	}
@@ -76,7 +84,7 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 	var mu sync.Mutex
 	live := map[store.Key]struct{}{}
 	var done int64
-	group, gctx := errgroup.WithContext(ctx)
+	group, gctx := task.WithContext(ctx)
 	group.SetLimit(requests)
 	for key, snapshots := range byTree {
 		group.Go(func() error {

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Result is what a prune did.
@@ -25,6 +24,8 @@ type Result struct {
 	// Freed is what is gone, envelopes included. Retained is what should have gone and the storage
 	// retains.
 	Freed, Retained Amount
+	// Swept is what killed writes had left behind, which is gone; no snapshot ever named it.
+	Swept Amount
 }
 
 // RemovedOnRecord reports whether a trusted record says that a snapshot was removed on purpose.
@@ -44,6 +45,10 @@ func (r *Result) String() string {
 	if r.Waits.Keys > 0 {
 		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
 			r.Waits.Keys, r.Waits.Bytes, AgeText(r.Grace))
+	}
+	if r.Swept.Keys > 0 {
+		text += fmt.Sprintf("; removed %d files with %d bytes that killed writes had left", r.Swept.Keys,
+			r.Swept.Bytes)
 	}
 	return text
 }
@@ -86,6 +91,7 @@ type execution struct {
 	Options
 	inventory *inventory
 	recorded  time.Time       // when what goes was put on record
+	listed    time.Time       // when the search for content that nothing names began
 	refusals  []*RefusedError // for snapshots of Delete that the storage retains
 	result    Result
 }
@@ -212,8 +218,14 @@ func (e *execution) reportRetained(key string, size int64, err error) {
 		"were to go, such as %s: %v", e.result.Retained.Keys, e.result.Retained.Bytes, key, err)
 }
 
-// removeContent lists the snapshots again, and removes the content that none of them names.
+// removeContent removes what killed writes left, lists the snapshots again, and removes the content
+// that none of them names.
 func (e *execution) removeContent(ctx context.Context) error {
+	// First of all: it depends on no snapshot, so that one that blocks content does not matter.
+	if err := e.Store.Sweep(ctx, e.result.Now.Add(-e.Grace), e.result.Swept.add); err != nil {
+		return err
+	}
+	e.listed = e.Now()
 	present, err := listSnapshots(ctx, &e.Options, e.inventory.snapshots)
 	if err != nil {
 		return err
@@ -237,6 +249,9 @@ func (e *execution) removeContent(ctx context.Context) error {
 	for _, s := range present {
 		there[[2]string{s.Key.Source, s.Key.Name()}] = true
 	}
+	if err := e.removeRuns(ctx); err != nil {
+		return err
+	}
 	_, err = e.Store.RemoveLeftovers(ctx, e.result.Now.Add(-e.Grace),
 		func(source, name string) bool { return there[[2]string{source, name}] })
 	return err
@@ -245,10 +260,10 @@ func (e *execution) removeContent(ctx context.Context) error {
 // sweep removes content.
 func (e *execution) sweep(ctx context.Context, list []store.StoredContent) error {
 	var mu sync.Mutex
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(requests)
-	for _, c := range list {
-		if gctx.Err() != nil {
+	for i, c := range list {
+		if gctx.Err() != nil || e.sweepTooLong(len(list)-i) {
 			break
 		}
 		g.Go(func() error {

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // requests limits how many envelopes and trees are read, and keys deleted, at once: each is a small
@@ -75,7 +74,7 @@ func listSnapshots(ctx context.Context, o *Options, earlier []Snapshot) ([]Snaps
 	list := make([]Snapshot, len(stored))
 	var mu sync.Mutex
 	var done int64
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(requests)
 	for i, s := range stored {
 		if known, ok := read[s.Key]; ok && known.Size == s.Size && known.Envelope != nil {
@@ -125,14 +124,22 @@ func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) 
 	}
 }
 
-// readPins lists the pins and reads why they were put. A pin that cannot be read, or that an
-// unknown signer put, pins all the same.
+// readPins lists the pins and reads why they were put. A pin that cannot be read, that an unknown
+// signer put, or that somebody hid, pins all the same: whoever can place delete markers must not
+// have a prune remove for good what was pinned.
 func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reason, error) {
 	list, err := st.Pins(ctx, "")
 	if err != nil {
 		return nil, err
 	}
+	hidden, err := st.HiddenPins(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pins := map[store.EnvelopeKey]Reason{}
+	for k := range hidden {
+		pins[k] = Reason{Pinned, ", though somebody hid the pin"}
+	}
 	for k := range list {
 		pin, err := st.GetPin(ctx, k)
 		switch {

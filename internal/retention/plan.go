@@ -204,7 +204,7 @@ func (p *Plan) add(g *garbage) {
 	p.Blocked = p.Blocked || len(g.blocking) > 0
 	p.Frees.Keys, p.Frees.Bytes = p.Frees.Keys+g.frees.Keys, p.Frees.Bytes+g.frees.Bytes
 	p.Waits = g.waits
-	p.Findings = append(p.Findings, g.blocking...)
+	p.Findings = append(append(p.Findings, g.blocking...), g.warnings...)
 	slices.SortStableFunc(p.Findings,
 		func(a, b object.Finding) int { return strings.Compare(a.Message, b.Message) })
 }

@@ -2,7 +2,12 @@ package retention
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +73,48 @@ func TestPruneRemovesWhatNoRuleRetains(t *testing.T) {
 		}
 		if found := store.CheckChain(chain[1:], pruned.Removed[source]); len(found) != 1 {
 			t.Errorf("chain without its oldest: %v, want a gap", found)
+		}
+	}
+}
+
+// TestPruneRemovesWhatKilledWritesLeft: a write that was killed leaves a file that no list shows. A
+// prune removes it after the grace, also while it removes no content.
+func TestPruneRemovesWhatKilledWritesLeft(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	a := &taker{st: st, source: sourceA}
+	taken := a.hourly(t, b, 2)
+	folder := filepath.Join(b.String(), "packs", "ab")
+	age := map[string]time.Duration{".tmp-OLD": 25 * time.Hour, ".tmp-YOUNG": time.Hour}
+	b.pass(24 * time.Hour)
+	for name, age := range age {
+		file := filepath.Join(folder, name)
+		err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(file, []byte("half"), 0o600),
+			os.Chtimes(file, time.Time{}, b.time().Add(-age)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// With a gap in the numbers no content goes.
+	if err := b.Delete(t.Context(), taken[0].Key().String()); err != nil {
+		t.Fatal(err)
+	}
+	a.take(t, b.time(), func(e *store.Envelope) { e.Sequence += 5 })
+	plan, err := planAll(t.Context(), options(st, b, Policy{Last: 9}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Execute(t.Context(), options(st, b, Policy{Last: 9}), plan)
+	if _, blocked := errors.AsType[*BlockedError](err); !blocked {
+		t.Fatalf("the gap does not block: %v", err)
+	}
+	if r.Swept != (Amount{Keys: 1, Bytes: 4}) ||
+		!strings.Contains(r.String(), "removed 1 files with 4 bytes that killed writes had left") {
+		t.Errorf("swept %+v: %s", r.Swept, r)
+	}
+	for name, gone := range map[string]bool{".tmp-OLD": true, ".tmp-YOUNG": false} {
+		if _, err := os.Lstat(filepath.Join(folder, name)); errors.Is(err, fs.ErrNotExist) != gone {
+			t.Errorf("%s: %v, want gone: %t", name, err, gone)
 		}
 	}
 }

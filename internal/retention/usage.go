@@ -11,10 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Amounts counts what is stored, by what it is for.
@@ -194,7 +193,7 @@ func (m *measure) readTrees(ctx context.Context) error {
 			byTree[s.Envelope.Tree] = append(byTree[s.Envelope.Tree], i)
 		}
 	}
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(requests)
 	for key, snapshots := range byTree {
 		g.Go(func() error {

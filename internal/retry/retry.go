@@ -19,10 +19,13 @@ type Backoff struct {
 
 // Wait returns the time to wait after that many failures, from 1 on.
 func (b Backoff) Wait(failures int) time.Duration {
-	wait := b.Longest
-	// A shift of more than 30 could overflow, and every Longest is reached before.
-	if n := max(failures, 1) - 1; n <= 30 && b.First<<n < b.Longest {
-		wait = b.First << n
+	wait := min(b.First, b.Longest)
+	for range failures - 1 {
+		if wait > b.Longest/2 {
+			wait = b.Longest
+			break // twice as long might not fit in a Duration
+		}
+		wait *= 2
 	}
 	if b.Jitter {
 		return wait - time.Duration(rand.Int64N(int64(wait)/2+1)) //nolint:gosec // jitter

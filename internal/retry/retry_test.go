@@ -19,6 +19,16 @@ func TestWaitDoublesUpToTheLongest(t *testing.T) {
 	}
 }
 
+// TestManyFailuresOfALongWait: a minute that was doubled 28 times did not fit in a Duration.
+func TestManyFailuresOfALongWait(t *testing.T) {
+	b := Backoff{First: time.Minute, Longest: 30 * time.Minute, Jitter: true}
+	for failures := 6; failures < 200; failures++ {
+		if wait := b.Wait(failures); wait < b.Longest/2 || wait > b.Longest {
+			t.Fatalf("after %d failures %s", failures, wait)
+		}
+	}
+}
+
 func TestJitterWaitsBetweenHalfAndAll(t *testing.T) {
 	b := Backoff{First: time.Second, Longest: 4 * time.Second, Jitter: true}
 	seen := map[time.Duration]bool{}

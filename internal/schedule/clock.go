@@ -38,6 +38,7 @@ func (r *Scheduler) correctClocks(now time.Time) {
 			})
 		}
 		r.mu.Lock()
+		d.fresh.good = reached(d.fresh.good, now)
 		if d.dueTooLate(now) {
 			d.due, d.retry = d.next(now), false
 		}

@@ -1,6 +1,6 @@
-// Package schedule decides when the daemon takes snapshots, verifies and prunes by itself. It
-// begins each as an operation, through the interfaces [Snapshots] and [Verifies], and waits for its
-// end.
+// Package schedule decides when the daemon takes snapshots, verifies, copies and prunes by itself.
+// It begins each as an operation, through the interfaces [Snapshots], [Verifies] and [Copies], and
+// waits for its end.
 //
 // # Vocabulary
 //

@@ -26,6 +26,9 @@ type Schedule struct {
 	Source, Location string
 	// Namespaces to capture; empty for all.
 	Namespaces []string
+	// Selector selects among the workload clusters of these namespaces, in its canonical form
+	// (graph.Selector); empty for all, and what no workload cluster needs.
+	Selector string
 	// TTL is how long a prune retains its snapshots at least, and no longer unless a rule retains
 	// them; 0 leaves it to the rules.
 	TTL time.Duration
@@ -49,8 +52,11 @@ type Status struct {
 	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero
 	// when there was none.
 	LastRun, LastSuccess time.Time
-	LastError            string
-	LastOperation        catalog.OperationID
+	// Newest is when the newest snapshot was taken that counts. It is before LastSuccess when later
+	// ones are not in the store, or the store could not be searched for them.
+	Newest        time.Time
+	LastError     string
+	LastOperation catalog.OperationID
 	// Skipped counts runs that were due while the run before was going, since the daemon started.
 	Skipped int64
 	Overdue bool
@@ -91,6 +97,8 @@ type scheduled struct {
 	retry   bool      // due is the time of a retry
 	running bool
 	skipped int64
+	fresh   freshness
+	ran     chan struct{} // holds one after the end of a run
 }
 
 func (d *scheduled) paused() bool {
@@ -148,20 +156,21 @@ func (d *scheduled) delay(due time.Time) time.Duration {
 	return time.Duration(random.Int64N(int64(longest) + 1))
 }
 
-// missed returns the earliest time at which a run was or will be due for which no later run
-// succeeded.
+// missed returns the earliest time at which a run was or will be due of which no later snapshot is
+// in the store.
 func (d *scheduled) missed() time.Time {
+	last := d.lastGood()
 	switch {
-	case !d.state.LastSuccess.IsZero():
-		return d.next(d.state.LastSuccess.Local())
+	case !last.IsZero():
+		return d.next(last.Local())
 	case d.SkipImmediately:
 		return d.next(d.state.Seen.Local())
 	}
 	return d.state.Seen
 }
 
-// overdueSince returns the earliest time at which a run was due for which no later run succeeded;
-// zero when there is none.
+// overdueSince returns the earliest time at which a run was due of which no later snapshot is in
+// the store; zero when there is none.
 func (d *scheduled) overdueSince(now time.Time) time.Time {
 	since := d.missed()
 	if d.paused() || !since.Before(now) {
@@ -180,7 +189,7 @@ func (d *scheduled) status(now time.Time) Status {
 	return Status{
 		Schedule: d.Schedule, Paused: d.paused(), Due: d.due,
 		LastRun: d.state.LastRun, LastSuccess: d.state.LastSuccess, LastError: d.state.LastError,
-		LastOperation: d.state.LastOperation, Skipped: d.skipped,
+		LastOperation: d.state.LastOperation, Skipped: d.skipped, Newest: d.lastGood(),
 		Overdue: !d.overdueSince(now).IsZero(),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 const (
@@ -36,6 +37,7 @@ type SnapshotRequest struct {
 	Schedule         string
 	Source, Location string
 	Namespaces       []string
+	Selector         string
 	// Interval is the time between two runs of the schedule.
 	Interval time.Duration
 	TTL      time.Duration
@@ -68,6 +70,9 @@ type Metrics interface {
 	RunSkipped(schedule string)
 	// Overdue reports for how long a schedule is overdue; 0 when it is not.
 	Overdue(schedule string, by time.Duration)
+	// NewestStored reports when the newest snapshot of a schedule was taken that its store has; zero
+	// when it has none.
+	NewestStored(schedule string, taken time.Time)
 	// ClockWentBack reports that recorded times of a schedule were ahead of the clock, and its last
 	// success, if any, as it counts now.
 	ClockWentBack(schedule string, lastSuccess time.Time)
@@ -77,12 +82,14 @@ type Metrics interface {
 type Options struct {
 	Schedules []Schedule
 	Snapshots Snapshots
-	States    States
-	Metrics   Metrics
-	Log       *slog.Logger
-	// Prune says that the configuration removes snapshots: then a prune follows a run that
-	// succeeded, at most once in an hour for each location.
-	Prune bool
+	// Stores is searched for the last snapshot of each schedule; nil: recorded successes count.
+	Stores  Stores
+	States  States
+	Metrics Metrics
+	Log     *slog.Logger
+	// Prune reports whether rules remove snapshots from a location: then a prune follows a run that
+	// succeeded, at most once in an hour for each location. nil: from none.
+	Prune func(location string) bool
 	// Now returns the time; nil for time.Now.
 	Now func() time.Time
 }
@@ -100,6 +107,8 @@ type Options struct {
 //
 // The clock of a host can be ahead and be set back. A recorded time that the clock has not reached
 // counts as now, see correctClocks.
+//
+// A schedule is overdue by the newest snapshot that is really in its store, see followStore.
 type Scheduler struct {
 	Options
 	wake chan struct{} // holds one when a change may shorten the sleep of Run
@@ -122,7 +131,7 @@ func New(ctx context.Context, o Options) (*Scheduler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 		}
-		d := &scheduled{Schedule: s, cron: parsed}
+		d := &scheduled{Schedule: s, cron: parsed, ran: make(chan struct{}, 1)}
 		if d.state, err = o.States.ScheduleState(ctx, s.Name); errors.Is(err, catalog.ErrNotFound) {
 			// A new schedule is recorded once: it can be overdue from now on.
 			d.state, err = o.States.UpdateSchedule(ctx, s.Name, func(*catalog.ScheduleState) {})
@@ -130,6 +139,7 @@ func New(ctx context.Context, o Options) (*Scheduler, error) {
 		if err != nil {
 			return nil, err
 		}
+		d.fresh.good = reached(d.state.LastSuccess, now)
 		d.rewind(now)
 		o.Metrics.ScheduleKnown(s.Name, reached(d.state.LastSuccess, now))
 		r.list = append(r.list, d)
@@ -143,6 +153,11 @@ func New(ctx context.Context, o Options) (*Scheduler, error) {
 // runs that the scheduler began have ended.
 func (r *Scheduler) Run(ctx context.Context) {
 	defer r.runs.Wait()
+	for _, d := range r.list {
+		if r.Stores != nil {
+			r.runs.Go(func() { r.followStore(ctx, d) })
+		}
+	}
 	for {
 		now := r.now()
 		r.correctClocks(now)
@@ -207,7 +222,8 @@ func (r *Scheduler) observe(d *scheduled, now time.Time) {
 func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time, tries int) (
 	Run, error) {
 	run, err := r.Snapshots.BeginSnapshot(ctx, SnapshotRequest{Schedule: d.Name, Source: d.Source,
-		Location: d.Location, Namespaces: d.Namespaces, Interval: d.interval(began), TTL: d.TTL})
+		Location: d.Location, Namespaces: d.Namespaces, Selector: d.Selector,
+		Interval: d.interval(began), TTL: d.TTL})
 	id := catalog.OperationID("")
 	if err == nil {
 		id = run.Operation().ID
@@ -217,7 +233,7 @@ func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time, tr
 		s.LastRun, s.LastOperation, s.Tries = began, id, tries
 	})
 	if err != nil {
-		r.end(d, began, err, false)
+		r.end(d, began, store.EnvelopeKey{}, err, false)
 		return nil, err
 	}
 	return run, nil
@@ -226,14 +242,24 @@ func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time, tr
 // finish waits for a run, records its end, and begins the prune that follows it.
 func (r *Scheduler) finish(d *scheduled, began time.Time, run Run) {
 	err := run.Wait()
-	r.end(d, began, err, run.Stopped())
+	var taken store.EnvelopeKey
+	if err == nil && r.Stores != nil {
+		var unknown error
+		taken, unknown = r.Stores.Taken(context.Background(), run.Operation().ID)
+		if unknown != nil {
+			r.Log.Error("find the snapshot that the schedule took", "schedule", d.Name, "error", unknown)
+		}
+	}
+	r.end(d, began, taken, err, run.Stopped())
 	if err == nil {
 		r.prune(d.Name, run.Operation().Location)
 	}
 }
 
-// end records how a run ended, and when a run that failed is retried.
-func (r *Scheduler) end(d *scheduled, began time.Time, err error, stopped bool) {
+// end records how a run ended and the snapshot that it took, if any, and when a run that failed is
+// retried.
+func (r *Scheduler) end(d *scheduled, began time.Time, taken store.EnvelopeKey, err error,
+	stopped bool) {
 	if err != nil {
 		r.Log.Error("schedule took no snapshot", "schedule", d.Name, "error", err)
 	}
@@ -242,7 +268,10 @@ func (r *Scheduler) end(d *scheduled, began time.Time, err error, stopped bool) 
 		if err != nil {
 			s.LastError = err.Error()
 		} else {
-			s.LastSuccess = began
+			s.LastSuccess, s.LastSnapshot, s.LastScope = began, "", ""
+			if taken != (store.EnvelopeKey{}) {
+				s.LastSnapshot, s.LastScope = taken.String(), d.scopeIn(taken.Source)
+			}
 		}
 		if err == nil || stopped {
 			s.Tries = 0
@@ -258,6 +287,10 @@ func (r *Scheduler) end(d *scheduled, began time.Time, err error, stopped bool) 
 	d.retryAfter(now, now)
 	r.observe(d, now)
 	r.wakeUp()
+	select {
+	case d.ran <- struct{}{}:
+	default: // the store is searched anyway
+	}
 }
 
 // wakeUp makes Run look again at what is due.
@@ -271,7 +304,7 @@ func (r *Scheduler) wakeUp() {
 // prune begins a prune of the location of a snapshot, unless one began within the hour. Nobody
 // waits for that prune: its operation says how it went.
 func (r *Scheduler) prune(schedule, location string) {
-	if !r.Prune {
+	if r.Prune == nil || !r.Prune(location) {
 		return
 	}
 	began, running := r.Snapshots.LastPrune(location)

@@ -41,6 +41,13 @@ type fixture struct {
 	overdue     time.Duration
 	wentBack    int
 	lastSuccess time.Time
+
+	hidesAfter time.Duration // somebody hides each snapshot so long after it was begun; 0: nobody
+	visible    int           // as many snapshots stay there
+	unreadable error         // of the store
+	dated      time.Duration // by which the times in keys are ahead
+	lists      int
+	newest     time.Time
 }
 
 func newFixture(t *testing.T, path string, schedules ...Schedule) *fixture {
@@ -66,8 +73,8 @@ func newFixtureAhead(t *testing.T, path string, ahead time.Duration, set func(*f
 	f := &fixture{t: t, ahead: ahead}
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Scheduler, err = New(ctx, Options{Schedules: schedules,
-		Snapshots: &snapshots{f, ctx}, States: c, Metrics: &metrics{f},
-		Log: slog.New(slog.DiscardHandler), Prune: true, Now: f.clock})
+		Snapshots: &snapshots{f, ctx}, Stores: &stores{f}, States: c, Metrics: &metrics{f},
+		Log: slog.New(slog.DiscardHandler), Prune: func(string) bool { return true }, Now: f.clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +172,12 @@ func (m *metrics) Overdue(_ string, by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.overdue = by
+}
+
+func (m *metrics) NewestStored(_ string, taken time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.newest = taken
 }
 
 // clock is the scheduler's.
@@ -408,7 +421,9 @@ func TestPruneFollowsASnapshotOnceInAnHour(t *testing.T) {
 		f.stop()
 	})
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixtureThat(t, t.TempDir()+"/c.db", func(f *fixture) { f.Prune = false },
+		f := newFixtureThat(t, t.TempDir()+"/c.db", func(f *fixture) {
+			f.Prune = func(string) bool { return false }
+		},
 			Schedule{Name: "s", Cron: "@hourly"})
 		rest(3 * time.Hour)
 		f.pruned(time.Now())

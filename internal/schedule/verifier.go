@@ -31,7 +31,7 @@ type VerifyOptions struct {
 	Identity func() ([]byte, error)
 }
 
-// VerifyRequest is a verify of the newest snapshot of a source.
+// VerifyRequest is a verify of the newest snapshot of each scope of a source.
 type VerifyRequest struct {
 	Location string
 	Source   string // UID
@@ -41,7 +41,7 @@ type VerifyRequest struct {
 
 // VerifyRun is a verify that was begun. Its beginner waits for it.
 type VerifyRun interface {
-	// Operation returns the operation as it was when the run began.
+	// Operation returns the operation as it was when the run began: the first one of several.
 	Operation() catalog.Operation
 	// Wait returns the result, once it is recorded: "" when the verify came to none.
 	Wait() (store.VerifyOutcome, error)

@@ -1,128 +1,49 @@
 package service
 
 import (
-	"fmt"
-	"strings"
+	"context"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// attack is one thing that somebody does to a bucket. It gets how often it was done before.
-type attack func(d *attackedDay, n int)
-
-// read returns the bytes of a key of the bucket.
-func (d *attackedDay) read(key string) []byte {
-	d.t.Helper()
-	data, err := bucket.ReadAll(d.t.Context(), d.bucket, key, 1<<26)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return data
-}
-
-// newestKey returns the key of the snapshot that was taken last.
-func (d *attackedDay) newestKey() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var key string
-	var sequence int64
-	for _, of := range d.taken {
-		if of.Sequence > sequence {
-			key, sequence = of.Key().String(), of.Sequence
-		}
-	}
-	return key
-}
-
-// onNewest returns a key of the kind that the newest snapshot names.
-func (d *attackedDay) onNewest(prefix string) string {
-	keys := d.bucket.Keys(prefix)
-	return keys[len(keys)-1]
-}
-
-func junk(n int) []byte { return []byte(strings.Repeat("junk ", n+1)) }
-
-// The attacks of somebody who can only put, by what they do.
-var (
-	plantUnsigned attack = func(d *attackedDay, n int) {
-		d.bucket.Overwrite(fmt.Sprintf("snapshots/%s/99991231T235959.999Z-%012x.json", d.source.UID, n),
-			[]byte(`{"payload":"{\"format\":2}","signature":""}`))
-	}
-	plantSources attack = func(d *attackedDay, n int) {
-		for i := range 20 {
-			d.bucket.Overwrite(fmt.Sprintf("snapshots/junk-%d-%d/20300101T000000.000Z-000000000000.json",
-				n, i), junk(n))
-		}
-	}
-	overwriteEnvelope attack = func(d *attackedDay, n int) {
-		d.bucket.Overwrite(d.newestKey(), junk(n))
-	}
-	replayEnvelope attack = func(d *attackedDay, _ int) {
-		newest := d.newestKey()
-		for _, key := range d.bucket.Keys("snapshots/" + d.source.UID + "/2") {
-			if key != newest {
-				d.bucket.Overwrite(newest, d.read(key))
-				return
-			}
-		}
-	}
-	overwriteContent attack = func(d *attackedDay, n int) {
-		for _, prefix := range []string{"packs/", "shards/", "trees/"} {
-			d.bucket.Overwrite(d.onNewest(prefix), junk(n))
-		}
-	}
-	overwriteStore attack = func(d *attackedDay, n int) { d.bucket.Overwrite("mgmtd.json", junk(n)) }
-	plantPrune     attack = func(d *attackedDay, n int) {
-		d.bucket.Overwrite(fmt.Sprintf("prunes/20300101T000000.000Z-%012x.json", n),
-			[]byte(`{"payload":"{\"format\":1,\"removed\":[{\"from\":1,\"to\":9999}]}","signature":""}`))
-	}
-)
-
-// assertReported asserts that the operations of the day, or the verify after it, reported each of
-// the codes.
-func (d *attackedDay) assertReported(codes ...object.Code) {
-	d.t.Helper()
-	reported := d.reported()
-	for _, code := range codes {
-		if reported[code] == 0 {
-			d.t.Errorf("%s was not reported; reported: %v", code, reported)
-		}
-	}
-}
-
 // TestADayWithAnAttacker lets the schedules of a daemon run for a day, while somebody with access
 // to the bucket does one thing after the other, each half an hour. At the end the newest snapshot
-// of each scope is found, and can be read, and what was done is reported.
+// of each scope is found, and can be read, and each kind of attack was reported.
 func TestADayWithAnAttacker(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		attacks []attack
-		reports []object.Code
+		hurts   bool // there is something to bring back
 	}{
-		{"nobody", nil, nil},
-		{"puts beside snapshots", []attack{plantUnsigned, plantSources, plantPrune},
-			[]object.Code{object.CodePassedOver}},
-		{"puts over everything", []attack{overwriteEnvelope, overwriteContent, overwriteStore,
-			replayEnvelope}, []object.Code{object.CodePassedOver}},
+		{"nobody", nil, false},
+		{"puts beside snapshots", putsBeside, false},
+		{"puts over everything", putsOver, true},
+		{"hides everything", hides, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				d := newAttackedDay(t, faultbucket.NewVersioned())
 				defer d.close()
 				d.pass(2*time.Hour + time.Minute)
+				d.prepare()
 				for n := range 44 {
 					d.pass(30 * time.Minute)
 					if len(tt.attacks) > 0 {
-						tt.attacks[n%len(tt.attacks)](d, n)
+						d.attack(tt.attacks[n%len(tt.attacks)], n)
 					}
+				}
+				if back := d.repair(); (back > 0) != tt.hurts {
+					t.Errorf("a repair brought back %d keys", back)
 				}
 				d.assertNewest()
 				d.verify()
-				d.assertReported(tt.reports...)
+				d.assertAttacksReported(tt.attacks)
 				if tt.attacks == nil {
 					d.assertQuiet()
 				}
@@ -138,9 +59,12 @@ func TestAClockThatWasTenYearsAhead(t *testing.T) {
 		d := newAttackedDay(t, faultbucket.NewVersioned())
 		defer d.close()
 		d.pass(8 * time.Hour)
+		before := d.bucket.Keys("snapshots/")
 		d.setClock(10 * 365 * 24 * time.Hour)
 		d.pass(time.Hour)
 		wrong := d.newestKey()
+		d.attacked[wrongClock.name] = slices.DeleteFunc(d.bucket.Keys("snapshots/"),
+			func(key string) bool { return slices.Contains(before, key) })
 		d.setClock(0)
 		d.pass(8*time.Hour + time.Minute)
 		if d.newestKey() == wrong {
@@ -148,6 +72,12 @@ func TestAClockThatWasTenYearsAhead(t *testing.T) {
 		}
 		d.assertNewest()
 		d.verify()
+		d.assertAttacksReported([]attack{wrongClock})
+		for _, s := range d.cfg.Schedules {
+			if testutil.ToFloat64(d.metrics.wentBack.WithLabelValues(s.Name)) == 0 {
+				t.Errorf("it is not reported that the clock of %s went back", s.Name)
+			}
+		}
 	})
 }
 
@@ -160,8 +90,67 @@ func (d *attackedDay) close() {
 // assertQuiet asserts that a day without an attacker has no finding.
 func (d *attackedDay) assertQuiet() {
 	d.t.Helper()
-	reported := d.reported()
-	if len(reported) > 0 {
-		d.t.Errorf("reported without a reason: %v", reported)
+	if messages := d.messages(); len(messages) > 0 {
+		d.t.Errorf("reported without a reason: %v", messages)
 	}
+}
+
+// TestHiddenSnapshotsAreOverdueAlthoughEachRunSucceeds lets somebody hide each new envelope a
+// moment after it was written. The runs go on and succeed; the schedules are overdue all the same.
+func TestHiddenSnapshotsAreOverdueAlthoughEachRunSucceeds(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := faultbucket.NewVersioned()
+		d := newAttackedDay(t, b)
+		defer d.close()
+		d.pass(3*time.Hour + 2*time.Minute)
+		if by := d.overdue("all"); by != 0 {
+			t.Fatalf("overdue by %s before anything was hidden", by)
+		}
+		envelopes := "snapshots/" + d.source.UID + "/"
+		there := b.Keys(envelopes)
+		d.during(6*time.Hour-4*time.Minute, func() {
+			for _, key := range b.Keys(envelopes) {
+				if !slices.Contains(there, key) {
+					b.Hide(key)
+				}
+			}
+		})
+		for _, name := range []string{"all", "team"} {
+			state, err := d.runs.catalog.ScheduleState(t.Context(), name)
+			if err != nil || d.now().Sub(state.LastSuccess) > time.Hour || state.LastError != "" {
+				t.Fatalf("the runs of %s do not succeed: %+v, %v", name, state, err)
+			}
+			if by := d.overdue(name); by < 4*time.Hour {
+				t.Errorf("%s is overdue by %s only", name, by)
+			}
+		}
+		d.assertReported(object.CodeSnapshotMissing)
+	})
+}
+
+// overdue returns what the metric says of a schedule.
+func (d *attackedDay) overdue(name string) time.Duration {
+	d.t.Helper()
+	return time.Duration(testutil.ToFloat64(d.metrics.overdue.WithLabelValues(name))) * time.Second
+}
+
+// during lets the schedules run for a time, and calls do each five seconds.
+func (d *attackedDay) during(hours time.Duration, do func()) {
+	ctx, cancel := context.WithCancel(d.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(5 * time.Second); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				do()
+			}
+		}
+	}()
+	d.pass(hours)
+	cancel()
+	<-done
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -45,6 +45,34 @@ func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.Rebuild
 			return nil, err
 		}
 		resp.Locations = append(resp.Locations, rebuilt)
+	}
+	return resp, nil
+}
+
+// maxProblems limits an answer: one damaged page may make thousands of sentences.
+const maxProblems = 1000
+
+// CheckCatalog implements the API. Standalone it opens the file for reading only.
+func (s *catalogService) CheckCatalog(ctx context.Context, _ *mgmtv1.CheckCatalogRequest) (
+	*mgmtv1.CheckCatalogResponse, error) {
+	var report catalog.Report
+	var err error
+	if s.s.cfg.Daemon {
+		var c *catalog.Catalog
+		if c, err = s.s.openCatalog(ctx); err == nil {
+			report, err = c.Report(ctx)
+		}
+	} else {
+		report, err = catalog.CheckFile(ctx, s.s.cfg.CatalogFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp := &mgmtv1.CheckCatalogResponse{Path: report.Path, Size: report.Size, Free: report.Free,
+		Schema: int32(report.Schema), Operations: int64(report.Operations),
+		Snapshots: int64(report.Snapshots), Unfinished: report.Unfinished}
+	for _, problem := range report.Problems[:min(maxProblems, len(report.Problems))] {
+		resp.Problems = append(resp.Problems, strings.ToValidUTF8(problem.Error(), "\uFFFD"))
 	}
 	return resp, nil
 }
@@ -97,6 +125,9 @@ func (s *Server) importMirrored(ctx context.Context, c *catalog.Catalog, l *Loca
 		return err
 	}
 	for _, found := range list {
+		if isGivenUp(found) {
+			continue
+		}
 		_, err := c.Operation(ctx, found.ID)
 		if !errors.Is(err, catalog.ErrNotFound) {
 			if err != nil {
@@ -142,7 +173,7 @@ func readRecords(ctx context.Context, st *store.Store) (*storedRecords, error) {
 		return nil, err
 	}
 	found := &storedRecords{}
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(envelopeReads)
 	for _, key := range keys {
 		g.Go(func() error { return found.read(ctx, st, key, verifications[key.String()]) })

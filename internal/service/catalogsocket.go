@@ -31,17 +31,14 @@ func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{}).Listen(s.ctx, "unix", path)
+	l, err := ListenSocket(s.ctx, path)
 	if err != nil {
 		// The path of a socket is limited to 108 bytes on Linux. Operations run without a socket
 		// too; other processes then cannot watch them.
 		s.cfg.Log.Warn("serve catalog socket", "path", path, "error", err)
 		return nil, nil
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	b := &catalogSocket{server: grpc.NewServer(ServerOptions()...), path: path}
+	b := &catalogSocket{server: grpc.NewServer(append(ServerOptions(), s.Recover()...)...), path: path}
 	mgmtv1.RegisterOperationServiceServer(b.server, &operationService{s: s})
 	go func() { _ = b.server.Serve(l) }() // ends with close
 	return b, nil

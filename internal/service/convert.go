@@ -29,6 +29,10 @@ func operationToProto(op catalog.Operation) *mgmtv1.Operation {
 		Changed: op.Changed,
 		Units:   map[string]string{}, Schedule: op.Schedule, Location: op.Location,
 	}
+	p.Copy = copyToProto(op.Copy)
+	if !op.RetainedUntil.IsZero() {
+		p.RetainedUntil = timestamppb.New(op.RetainedUntil)
+	}
 	for unit, state := range op.Units {
 		p.Units[unit] = string(state)
 	}
@@ -92,6 +96,7 @@ func refToProto(r object.Ref) *mgmtv1.Ref {
 var trusts = map[store.Trust]mgmtv1.Trust{
 	store.Trusted:       mgmtv1.Trust_TRUST_TRUSTED,
 	store.UnknownSigner: mgmtv1.Trust_TRUST_STRANGER,
+	store.Limited:       mgmtv1.Trust_TRUST_LIMITED,
 	store.Unsigned:      mgmtv1.Trust_TRUST_UNSIGNED,
 	store.Unchecked:     mgmtv1.Trust_TRUST_UNCHECKED,
 }
@@ -105,9 +110,13 @@ func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
 		StoredBytes: e.Bytes,
 		NotInCut:    e.NotInCut, Trust: trusts[e.Trust], TrustDetail: e.KeyID, Partial: e.Partial,
 		Key: e.Key().String(), Scope: e.ScopeID(), Sha256: e.SHA256,
+		Recipients: e.Recipients,
 	}
 	if e.Scope != nil {
 		p.Schedule = e.Scope.Schedule
+	}
+	if e.Trust == store.Limited {
+		p.TrustDetail = "signed by key " + e.KeyID + ", " + e.Limit
 	}
 	p.ExpireTime = timeToProto(e.Expires)
 	return p

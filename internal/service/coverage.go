@@ -14,12 +14,15 @@ import (
 func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
 	ctx := stream.Context()
+	scope, err := scopeOf(req.GetNamespaces(), req.GetSelector())
+	if err != nil {
+		return err
+	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
 		return err
 	}
-	cut, err := capture.Exact(ctx, source.Reader(), capture.Scope{Namespaces: req.GetNamespaces()},
-		s.s.cfg.Rows,
+	cut, err := capture.Exact(ctx, source.Reader(), scope, s.s.cfg.Rows,
 		func(*graph.Node, []byte) error { return nil })
 	if err != nil {
 		return err
@@ -47,6 +50,11 @@ func coverageToProto(cut *capture.Cut) []*mgmtv1.ExplainCoverageResponse {
 		list = append(list, &mgmtv1.ExplainCoverageResponse{Ref: refToProto(r),
 			Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT,
 			Reason:   "nothing captured owns it, names it or is named by its labels"})
+	}
+	for _, n := range cut.NotSelected {
+		list = append(list, &mgmtv1.ExplainCoverageResponse{Ref: refToProto(n.Ref),
+			Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT,
+			Reason:   "no workload cluster that the selector selects needs it"})
 	}
 	for _, o := range cut.Omitted {
 		list = append(list, &mgmtv1.ExplainCoverageResponse{Ref: refToProto(o.Ref),

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/preflight"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -46,7 +46,7 @@ func (d *dialer) dial(ctx context.Context, wanted ...object.Side) map[string]pre
 	var mu sync.Mutex
 	answers := map[string]preflight.Dial{}
 	silent, refuses := map[string]string{}, map[string]bool{} // by name
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(mgmtRequests)
 	for _, o := range d.options {
 		g.Go(func() error {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -33,12 +34,12 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	from, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetFrom()},
-		s.s.cfg.Rows)
+	from, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetFrom(),
+		scope: req.GetScope()}, s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}
-	to, err := s.laterVersion(ctx, st, req, from.Envelope)
+	to, err := s.laterVersion(ctx, st, req, from.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -60,11 +61,12 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 
 // laterVersion opens the later version of a comparison: a snapshot, or the live source.
 func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
-	req *mgmtv1.DiffSnapshotsRequest, from store.Envelope) (snapshot.Version, error) {
+	req *mgmtv1.DiffSnapshotsRequest, from *snapshot.Snapshot) (snapshot.Version, error) {
 	if req.GetLive() {
 		return s.liveVersion(ctx, req, from)
 	}
-	return openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetTo()}, s.s.cfg.Rows)
+	return openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetTo(),
+		scope: req.GetScope()}, s.s.cfg.Rows)
 }
 
 // checkDiff refuses a comparison with two other sides, or with none.
@@ -93,11 +95,11 @@ func openVersion(ctx context.Context, st *store.Store, r snapshotRef, rows *capi
 
 // liveVersion captures the source of a snapshot.
 func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
-	e store.Envelope) (snapshot.Version, error) {
-	if e.Partial && len(req.GetNamespaces()) == 0 {
-		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
-			" holds chosen namespaces only", Hint: "name them: what it was not to hold would seem to be new",
-			HintKey: object.HintNamespace}
+	from *snapshot.Snapshot) (snapshot.Version, error) {
+	e := from.Envelope
+	scope, err := liveScope(req, from)
+	if err != nil {
+		return snapshot.Version{}, err
 	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
@@ -109,9 +111,24 @@ func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnaps
 			Hint: "name the source of the snapshot", HintKey: object.HintLiveSource}
 	}
 	o := snapshot.OptionsFor(source, s.s.cfg.Rows)
-	o.Scope.Namespaces = req.GetNamespaces()
+	o.Scope = scope
 	live, contents, err := snapshot.CaptureInMemory(ctx, o)
 	return snapshot.Version{Snapshot: live, Contents: contents}, err
+}
+
+// liveScope returns what of the live source is compared with a snapshot: what that was asked to
+// hold, else the namespaces of the request.
+func liveScope(req *mgmtv1.DiffSnapshotsRequest, from *snapshot.Snapshot) (capture.Scope, error) {
+	if s := from.About.Selection; s != nil {
+		return scopeOf(s.Namespaces, s.Selector)
+	}
+	if from.Envelope.Partial && len(req.GetNamespaces()) == 0 {
+		return capture.Scope{}, &Error{Reason: ReasonUsage, Message: "snapshot " +
+			string(from.Envelope.ID) + " holds chosen namespaces only",
+			Hint:    "name them: what it was not to hold would seem to be new",
+			HintKey: object.HintNamespace}
+	}
+	return capture.Scope{Namespaces: req.GetNamespaces()}, nil
 }
 
 // inNamespaces reports whether an object is in one of the namespaces, or is one of them.

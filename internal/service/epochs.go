@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -52,4 +53,20 @@ func (m epochMemory) RaiseEpochs(ctx context.Context, storeID string,
 		m.s.fences.outdate()
 	}
 	return raised, err
+}
+
+// lastSeen returns the time of the newest snapshot of a source in the index of this host, in
+// whichever store it is; zero when the host knows of none or has no catalog. A time ahead of the
+// clock of this host does not count: the clock of a writer was wrong.
+func (m epochMemory) lastSeen(ctx context.Context, source string) (time.Time, error) {
+	c, err := m.catalog(ctx)
+	if c == nil {
+		return time.Time{}, err
+	}
+	list, err := c.Snapshots(ctx, catalog.SnapshotFilter{Source: source, NotAfter: time.Now(),
+		Limit: 1})
+	if err != nil || len(list) == 0 {
+		return time.Time{}, err
+	}
+	return list[0].Time, nil
 }

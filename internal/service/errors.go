@@ -57,6 +57,7 @@ const (
 	ReasonNotFound Reason = "NOT_FOUND"
 	// a management cluster or the daemon does not answer, or refuses us
 	ReasonUnreachable Reason = "UNREACHABLE"
+	ReasonDenied      Reason = "DENIED"   // the caller has no role that may do it
 	ReasonNoSpace     Reason = "NO_SPACE" // disk, quota or store is full
 	// what is stored is not what its name or signature says
 	ReasonDamaged     Reason = "DAMAGED"
@@ -94,6 +95,7 @@ var reasons = []struct {
 	{ReasonKubeconfig, codes.InvalidArgument, ExitUsage, false},
 	{ReasonNotFound, codes.NotFound, ExitError, true},
 	{ReasonUnreachable, codes.Unavailable, ExitError, true},
+	{ReasonDenied, codes.PermissionDenied, ExitError, true},
 	{ReasonNoSpace, codes.ResourceExhausted, ExitError, false},
 	{ReasonDamaged, codes.DataLoss, ExitError, true},
 	{ReasonTimeout, codes.DeadlineExceeded, ExitError, true},

@@ -55,7 +55,7 @@ func TestReasonsCrossTheWire(t *testing.T) {
 func TestEachReasonHasItsExitCode(t *testing.T) {
 	for reason, want := range map[Reason]int{
 		ReasonInternal: 1, ReasonUnreachable: 1, ReasonNoSpace: 1, ReasonNotFound: 1, ReasonTimeout: 1,
-		ReasonDamaged: 1, ReasonUnsupported: 1,
+		ReasonDamaged: 1, ReasonUnsupported: 1, ReasonDenied: 1,
 		ReasonUsage: 2, ReasonKubeconfig: 2, ReasonAmbiguous: 2,
 		ReasonFindings: 3, ReasonPlanChanged: 3,
 		ReasonIncomplete:   4,
@@ -91,7 +91,7 @@ func TestStatusWithoutReasonGetsOneByItsCode(t *testing.T) {
 		codes.Unimplemented:      ReasonUnsupported,
 		codes.InvalidArgument:    ReasonUsage,
 		codes.FailedPrecondition: ReasonInternal,
-		codes.PermissionDenied:   ReasonInternal,
+		codes.PermissionDenied:   ReasonDenied,
 		codes.ResourceExhausted:  ReasonInternal,
 		codes.Unknown:            ReasonInternal,
 	} {

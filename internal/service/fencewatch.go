@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
@@ -19,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // How often the watch for management clusters that come back asks. A management cluster that comes
@@ -104,7 +103,8 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 	m := &mgmtWatch{fenceWatch: w, options: o, log: w.s.cfg.Log.With("managementCluster", o.Name)}
 	for {
 		wait := fencePollUp
-		if err := m.look(ctx); err != nil && ctx.Err() == nil {
+		err := task.Call(func() error { return m.look(ctx) })
+		if err = m.s.panicked(err, "managementCluster", o.Name); err != nil && ctx.Err() == nil {
 			wait = fencePollDown
 		} else if !m.back.IsZero() {
 			wait = recordsTick
@@ -204,7 +204,7 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 	var all fence.Result
 	lostOf := map[string]fence.Cluster{}
 	for _, o := range owners {
-		f.owners.StoreID, f.owners.Records = o.store.ID(), o.records
+		f.owners = ownersIn(o.store, mgmt, o.records)
 		lost, findings := f.owners.Lost(f.clusters)
 		ignored += len(findings)
 		for _, finding := range findings {
@@ -350,10 +350,9 @@ func (m *mgmtWatch) confirmed(ctx context.Context, f *fencing, o locationOwners,
 	lost []fence.Cluster) []fence.Cluster {
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	now := fence.Owners{StoreID: o.store.ID(), UID: f.mgmt.UID(),
-		Records: map[string]ownership.Record{}}
+	now := ownersIn(o.store, f.mgmt, map[string]ownership.Record{})
 	var mu sync.Mutex
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(mgmtRequests)
 	for _, c := range lost {
 		if c.Paused && c.Fenced() != "" { // it stays as it is

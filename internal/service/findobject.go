@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -99,7 +99,7 @@ func (f *finding) envelopes(ctx context.Context, source string) (map[string][]st
 		return nil, err
 	}
 	list, errs := make([]store.Signed, len(keys)), make([]error, len(keys))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(envelopeReads)
 	for i, key := range keys {
 		g.Go(func() error {

@@ -12,46 +12,69 @@ import (
 )
 
 // findSource returns the UID of the source with this name or UID; without a name, that of the only
-// source.
+// source. A name is that which a snapshot that counts gives its source, and a source without such
+// a snapshot is none when another one has some: write access to the store must not be enough to
+// make a name ambiguous.
 func findSource(ctx context.Context, st *store.Store, name string) (string, error) {
 	uids, err := st.Sources(ctx)
 	if err != nil {
 		return "", err
 	}
-	if len(uids) == 0 {
+	switch {
+	case len(uids) == 0:
 		return "", &Error{Reason: ReasonNotFound, Message: "the store holds no snapshots",
 			Hint:    "take one, or check whether this is the right store",
 			HintKey: object.HintFirstSnapshot}
-	}
-	if slices.Contains(uids, name) {
+	case slices.Contains(uids, name):
 		return name, nil
+	case name == "" && len(uids) == 1:
+		return uids[0], nil
 	}
-	var labels, matches []string
-	for _, uid := range uids {
-		newest, _, err := st.Newest(ctx, uid, store.Which{})
-		if err != nil {
-			return "", err
-		}
-		label := "" // of a source none of whose envelopes counts
-		if newest != nil {
-			label = newest.Source.Name
-		}
-		labels = append(labels, strings.TrimSpace(label+" ("+uid+")"))
-		if name == "" || label == name {
-			matches = append(matches, uid)
-		}
+	sources, unread, err := st.SearchSources(ctx)
+	if err != nil {
+		return "", err
 	}
-	switch {
-	case len(matches) == 1:
-		return matches[0], nil
-	case len(matches) == 0:
+	if slices.ContainsFunc(sources, counts) {
+		sources = slices.DeleteFunc(sources, func(f store.FoundSource) bool { return !counts(f) })
+	}
+	matches := sources
+	if name != "" {
+		matches = slices.DeleteFunc(slices.Clone(sources), func(f store.FoundSource) bool {
+			return f.Name() != name
+		})
+	}
+	if len(matches) == 1 && (unread == 0 || name != "") {
+		return matches[0].UID, nil
+	}
+	if len(matches) == 0 {
 		return "", &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("the store holds no snapshot "+
-			"of source %q", name), Hint: "it holds " + strings.Join(labels, ", ")}
-	default:
-		return "", &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("the store holds snapshots "+
-			"of %d sources", len(matches)), Hint: "name one of " + strings.Join(labels, ", "),
-			HintKey: object.HintSource}
+			"of source %q", name), Hint: "it holds " + sourceLabels(sources, unread)}
 	}
+	return "", &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("the store holds snapshots "+
+		"of %d sources", len(matches)+unread), Hint: "name one of " + sourceLabels(sources, unread),
+		HintKey: object.HintSource}
+}
+
+// counts reports whether a source has a snapshot that counts.
+func counts(f store.FoundSource) bool { return f.Snapshot != nil }
+
+// mostLabels is how many sources a hint lists: anybody who can write to the store can put more
+// there than a terminal shows.
+const mostLabels = 20
+
+// sourceLabels lists sources for a hint. unread is how many more there are.
+func sourceLabels(sources []store.FoundSource, unread int) string {
+	var labels []string
+	for _, f := range sources[:min(len(sources), mostLabels)] {
+		labels = append(labels, strings.TrimSpace(f.Name()+" ("+f.UID+")"))
+	}
+	if more := len(sources) - len(labels); more > 0 {
+		labels = append(labels, fmt.Sprintf("%d more", more))
+	}
+	if unread > 0 {
+		labels = append(labels, fmt.Sprintf("%d that were not read, which need their UID", unread))
+	}
+	return strings.Join(labels, ", ")
 }
 
 // snapshotRef names a snapshot in a request.
@@ -83,8 +106,8 @@ func find(ctx context.Context, st *store.Store, r snapshotRef) (store.Found, err
 	return st.Find(ctx, uid, cmp.Or(r.ref, latest), r.scope)
 }
 
-// passedOver returns the finding about envelopes that did not count in a search for the newest one.
-// It has the given severity if one of them is damaged, and is a warning otherwise.
+// passedOver returns the finding about envelopes that did not count in a search for the newest
+// one. It has the given severity if one of them is damaged, and is a warning otherwise.
 func passedOver(passed []store.PassedOver, damaged object.Severity) []object.Finding {
 	if len(passed) == 0 {
 		return nil

@@ -10,7 +10,8 @@ import (
 
 const (
 	// forgetAge and forgetBeyond limit the history in the catalog: a schedule of every 30 seconds
-	// makes 10,000 operations in less than four days, a daily one 30 in a month.
+	// makes 10,000 operations in less than four days, a daily one 30 in a month. Restores and moves
+	// are forgotten by age alone.
 	forgetAge    = 30 * 24 * time.Hour
 	forgetBeyond = 10_000
 	// forgetEvery is short enough that the catalog does not grow much in between.

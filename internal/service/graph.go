@@ -20,8 +20,8 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId()},
-		s.s.cfg.Rows)
+	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
+		scope: req.GetScope()}, s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}
@@ -38,16 +38,24 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	return nil
 }
 
-// edgesOf returns the edges from a node. Graph.Missing lists the same edges as missing.
+// edgesOf returns the edges from a node, without those to what a selection left out. Graph.Missing
+// lists the same edges as missing.
 func edgesOf(g *graph.Graph, n *graph.Node) []*mgmtv1.GraphEdge {
 	var edges []*mgmtv1.GraphEdge
 	for _, o := range n.Owners {
+		if o.LeftOut {
+			continue
+		}
 		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(o.Ref), Owner: true,
 			Field: "metadata.ownerReferences", Missing: g.Owner(o) == nil})
 	}
 	for _, need := range n.Needs {
+		missing := g.Node(need.Ref) == nil
+		if missing && (need.Optional || need.Back) {
+			continue
+		}
 		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(need.Ref), Field: need.Field,
-			Missing: g.Node(need.Ref) == nil})
+			Missing: missing})
 	}
 	return edges
 }

@@ -18,27 +18,24 @@ type metrics struct {
 	snapshots snapshotMetrics
 	restores  runMetrics
 	moves     runMetrics
-	verifies  verifyMetrics
+	verifies  *verifyMetrics
 	prunes    pruneMetrics
+	copies    copyMetrics
 	fence     fenceMetrics
 	running   *prometheus.GaugeVec
 	skipped   *prometheus.CounterVec
 	wentBack  *prometheus.CounterVec
 	overdue   *prometheus.GaugeVec
+	newest    *prometheus.GaugeVec
 	missing   *prometheus.GaugeVec
 	sequence  *prometheus.GaugeVec
+	panics    prometheus.Counter
 }
 
 type snapshotMetrics struct {
 	attempts, successes, failures, warnings, wrote *prometheus.CounterVec
 	lastSuccess, lastStatus, items, bytes          *prometheus.GaugeVec
 	duration                                       *prometheus.HistogramVec
-}
-
-// verifyMetrics count verifies, by schedule and by request alike.
-type verifyMetrics struct {
-	total                 *prometheus.CounterVec
-	lastSuccess, findings *prometheus.GaugeVec
 }
 
 type pruneMetrics struct {
@@ -89,6 +86,15 @@ func (m *metrics) Overdue(schedule string, by time.Duration) {
 	m.overdue.WithLabelValues(schedule).Set(by.Seconds())
 }
 
+// NewestStored implements schedule.Metrics.
+func (m *metrics) NewestStored(schedule string, taken time.Time) {
+	at := 0.0
+	if !taken.IsZero() {
+		at = float64(taken.Unix())
+	}
+	m.newest.WithLabelValues(schedule).Set(at)
+}
+
 // ClockWentBack implements schedule.Metrics.
 func (m *metrics) ClockWentBack(schedule string, lastSuccess time.Time) {
 	m.wentBack.WithLabelValues(schedule).Inc()
@@ -131,39 +137,6 @@ func (m *metrics) snapshotTaken(location, source string, last store.Signed) {
 func (m *metrics) snapshotFailed(schedule string) {
 	m.snapshots.failures.WithLabelValues(schedule).Inc()
 	m.snapshots.lastStatus.WithLabelValues(schedule).Set(0)
-}
-
-// failedVerify is the result of a verify that came to none.
-const failedVerify = "failed"
-
-// verifyEnded counts a verify; newest says that it was of the newest snapshot. A full verify counts
-// as one of the structure as well.
-func (m *metrics) verifyEnded(location, source string, newest bool, c store.Verification) {
-	if c.Outcome == "" {
-		m.verifies.total.WithLabelValues(failedVerify).Inc()
-		return
-	}
-	m.verifies.total.WithLabelValues(string(c.Outcome)).Inc()
-	if !newest {
-		return
-	}
-	m.verifies.findings.WithLabelValues(location, source, string(c.Level)).Set(float64(c.Findings))
-	if c.Outcome != store.OutcomeOK {
-		return
-	}
-	m.verifySucceeded(location, source, c.Level, c.Time)
-	if c.Level == store.LevelFull {
-		m.verifySucceeded(location, source, store.LevelStructure, c.Time)
-		m.verifies.findings.WithLabelValues(location, source, string(store.LevelStructure)).Set(0)
-	}
-}
-
-// verifySucceeded makes the series, and sets its time unless that is zero.
-func (m *metrics) verifySucceeded(location, source string, level store.VerifyLevel, at time.Time) {
-	g := m.verifies.lastSuccess.WithLabelValues(location, source, string(level))
-	if !at.IsZero() {
-		g.Set(float64(at.Unix()))
-	}
 }
 
 // pruned counts a prune; r is nil when none began.

@@ -10,14 +10,13 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -41,7 +40,7 @@ func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest)
 		}
 	}
 	list := make([]*mgmtv1.Mgmt, len(options))
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(mgmtRequests)
 	for i, o := range options {
 		g.Go(func() error {

@@ -1,12 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // mgmtChecks are the rows of the check of one management cluster.
@@ -69,11 +70,13 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 
 // checkPauses reports kinds that are in use and that a restore or a move cannot pause.
 func checkPauses(ctx context.Context, k *mgmtCheck) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(mgmtRequests)
 	for _, kind := range k.kinds {
-		pause := k.rows.Row(kind.GroupKind).Pause
-		if !kind.Contract || !pause.Late() && pause.Supported() {
+		row := k.rows.Row(kind.GroupKind)
+		pause := row.Pause
+		captured := kind.Contract || k.rows.Known(kind.GroupKind)
+		if !captured || !pause.Late() && pause.Supported() {
 			continue
 		}
 		g.Go(func() error {
@@ -85,11 +88,11 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 			f := object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
 				Message: "how to pause " +
 					kind.String() + " is not known: a move creates such objects after the hand-over",
-				Hint: "see what its controller does when it finds them new"}
+				Hint: cmp.Or(row.ByHand, "see what its controller does when it finds them new")}
 			if !pause.Supported() {
 				f.Code, f.Message, f.Hint = object.CodePauseUnsupported, kind.String()+
-					" has a switch of its own, which mgmtd does not set: workload clusters that have "+
-					"one are blocked", "take them out of the selection, or move them by hand"
+					" has no pause that mgmtd can set: workload clusters that have one are blocked",
+					cmp.Or(row.ByHand, "take them out of the selection, or move them by hand")
 			}
 			k.add(f)
 			return nil
@@ -182,6 +185,9 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 	records, err := ownership.Owners(ctx, k.store)
 	if err != nil {
 		return err
+	}
+	for _, f := range aboutCopy(k.store) {
+		k.add(f)
 	}
 	owners := preflight.Owners{Records: records, Expected: []string{k.proto.GetUid()},
 		Elsewhere: "keep it paused here and find out which of the two reconciles it; the copy that " +

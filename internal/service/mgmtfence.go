@@ -37,9 +37,18 @@ func (s *Server) openFencing(ctx context.Context, o kube.Options, st *store.Stor
 	if err != nil || st == nil {
 		return f, err
 	}
-	f.owners.StoreID = st.ID()
-	f.owners.Records, err = ownership.Owners(ctx, st)
+	f.owners, err = readOwnersIn(ctx, st, m)
 	return f, err
+}
+
+// ownersIn returns ownership records of a store, for the Clusters of a management cluster.
+func ownersIn(st *store.Store, m *kube.Mgmt, records map[string]ownership.Record) fence.Owners {
+	return fence.Owners{StoreID: st.OriginID(), UID: m.UID(), Records: records}
+}
+
+func readOwnersIn(ctx context.Context, st *store.Store, m *kube.Mgmt) (fence.Owners, error) {
+	records, err := ownership.Owners(ctx, st)
+	return ownersIn(st, m, records), err
 }
 
 // newFencing lists the Clusters of a management cluster. It reads no ownership records.
@@ -101,7 +110,7 @@ func (m *mgmtService) FenceMgmt(ctx context.Context, req *mgmtv1.FenceMgmtReques
 	if byRecord {
 		lost, findings := f.owners.Lost(clusters)
 		r = f.pause(ctx, lost, capi.FencedByRecord, req.GetDryRun())
-		r.Findings = append(findings, r.Findings...)
+		r.Findings = slices.Concat(aboutCopy(st), findings, r.Findings)
 	} else {
 		r = f.pause(ctx, clusters, capi.FencedByOperator, req.GetDryRun())
 	}
@@ -122,8 +131,8 @@ func (m *mgmtService) liftMgmt(ctx context.Context, req *mgmtv1.FenceMgmtRequest
 	}
 	var owners []fence.Owners
 	for _, st := range stores {
-		o := fence.Owners{StoreID: st.ID(), UID: f.mgmt.UID()}
-		if o.Records, err = ownership.Owners(ctx, st); err != nil {
+		o, err := readOwnersIn(ctx, st, f.mgmt)
+		if err != nil {
 			return nil, err
 		}
 		owners = append(owners, o)

@@ -184,10 +184,9 @@ func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (
 	return at, first, nil
 }
 
-// addMirrored adds the operations that only a mirror has, and replaces those with which another
-// host has gone on. resp has the known ones, in their order.
-func (s *Server) addMirrored(ctx context.Context, c *catalog.Catalog,
-	resp *mgmtv1.ListOperationsResponse, known []catalog.Operation) error {
+// addMirrored adds to a page the operations that only a mirror has, and replaces those with which
+// another host has gone on.
+func (s *Server) addMirrored(ctx context.Context, c *catalog.Catalog, page *operationPage) error {
 	locations, err := s.locations("")
 	if err != nil {
 		return err
@@ -198,24 +197,50 @@ func (s *Server) addMirrored(ctx context.Context, c *catalog.Catalog,
 			return err
 		}
 		for _, found := range list {
-			i := slices.IndexFunc(known, func(op catalog.Operation) bool { return op.ID == found.ID })
-			if i < 0 {
-				resp.Operations = append(resp.Operations, mirroredToProto(l, found, time.Now()))
-				continue
-			}
-			ahead, err := isAhead(ctx, c, known[i], found)
-			if err != nil {
+			if err := page.addMirrored(ctx, c, l, found); err != nil {
 				return err
-			}
-			if ahead {
-				resp.Operations[i] = mirroredToProto(l, found, time.Now())
 			}
 		}
 	}
-	slices.SortStableFunc(resp.Operations, func(a, b *mgmtv1.Operation) int {
+	slices.SortStableFunc(page.resp.Operations, func(a, b *mgmtv1.Operation) int {
 		return strings.Compare(b.GetId(), a.GetId())
 	})
 	return nil
+}
+
+// addMirrored adds one operation of a mirror, if it belongs to the page.
+func (p *operationPage) addMirrored(ctx context.Context, c *catalog.Catalog, l *Location,
+	found mirror.Found) error {
+	if !p.covers(found.ID) || isGivenUp(found) {
+		return nil
+	}
+	op, err := c.Operation(ctx, found.ID)
+	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
+		return err
+	}
+	if err == nil {
+		if ahead, err := isAhead(ctx, c, op, found); err != nil || !ahead {
+			return err
+		}
+	}
+	mirrored := mirroredToProto(l, found, time.Now())
+	if i := slices.IndexFunc(p.resp.Operations, func(op *mgmtv1.Operation) bool {
+		return op.GetId() == mirrored.GetId()
+	}); i >= 0 {
+		p.resp.Operations[i] = mirrored
+		return nil
+	}
+	if p.list.picks(mirrored) {
+		p.resp.Operations = append(p.resp.Operations, mirrored)
+	}
+	return nil
+}
+
+// isGivenUp reports whether an operator has forgotten the operation on the host that wrote its
+// newest record: it ended for good with work left.
+func isGivenUp(found mirror.Found) bool {
+	return found.Problem == nil && found.Head.Final &&
+		!catalog.State(found.Head.State).Final()
 }
 
 // isAhead reports whether another host has gone on with an operation of this catalog. A record more
@@ -288,10 +313,17 @@ func (s *Server) finishMirror(ctx context.Context, c *catalog.Catalog, op catalo
 		newest.Head.Final == op.Settled() {
 		return nil
 	}
-	m, err := s.beginMirror(ctx, c, op.ID, mirrorTo{store: st})
+	err = s.writeMirror(ctx, c, op, st)
 	if mirror.IsUnable(err) {
 		return nil
 	}
+	return err
+}
+
+// writeMirror writes an operation as it is into its mirror, which may be in a copy.
+func (s *Server) writeMirror(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	st *store.Store) error {
+	m, err := s.beginMirror(ctx, c, op.ID, mirrorTo{store: st.AsOwnershipHome()})
 	if err != nil {
 		return err
 	}

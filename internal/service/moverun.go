@@ -35,6 +35,9 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	}
 	// The store is last: it is made only once both sides answer.
 	st, err := s.openLocation(ctx, location, nil, create)
+	if err == nil {
+		err = st.AcceptsSnapshots() // before anything is paused
+	}
 	if err != nil {
 		return move.Ends{}, err
 	}

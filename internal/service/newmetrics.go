@@ -46,23 +46,28 @@ func newMetrics(registerer prometheus.Registerer, version string) *metrics {
 	r := registry{registerer}
 	m := &metrics{
 		snapshots: newSnapshotMetrics(r), verifies: newVerifyMetrics(r), prunes: newPruneMetrics(r),
-		fence:    newFenceMetrics(r),
+		copies: newCopyMetrics(r), fence: newFenceMetrics(r),
 		restores: newRunMetrics(r, "restore"), moves: newRunMetrics(r, "move"),
 		running: r.gauge("operations_running", "Operations at work now.", operationLabel),
 		skipped: r.counter("schedule_skipped_total",
 			"Runs that were due while the run before was not at its end.", scheduleLabel),
 		wentBack: r.counter("schedule_clock_went_back_total", "How often times of the schedule were "+
 			"ahead of the clock and were corrected.", scheduleLabel),
-		overdue: r.gauge("schedule_overdue_seconds", "How long ago a run was due that has not "+
-			"succeeded; 0 when none is.", scheduleLabel),
+		overdue: r.gauge("schedule_overdue_seconds", "How long ago a run was due of which no "+
+			"later snapshot is in the store; 0 when none is.", scheduleLabel),
+		newest: r.gauge("schedule_newest_snapshot_timestamp_seconds", "When the newest snapshot of "+
+			"the schedule was taken that is in the store, as Unix time in seconds; 0 when there is none.",
+			scheduleLabel),
 		missing: r.gauge("snapshot_missing", "Snapshots that this host knows and the store does not "+
 			"have, without a trusted record that they were removed.", "location", "source"),
 		sequence: r.gauge("snapshot_sequence", "Number of the last snapshot of a source; the label "+
 			"sha256 is of its envelope. A restore can ask for at least this number.", "location", "source",
 			"sha256"),
+		panics: r.counter("panics_total", "Requests and operations that a bug ended.").
+			WithLabelValues(),
 	}
 	for _, kind := range []catalog.Kind{catalog.KindSnapshot, catalog.KindRestore, catalog.KindMove,
-		catalog.KindVerify, catalog.KindPrune} {
+		catalog.KindVerify, catalog.KindPrune, catalog.KindCopy} {
 		m.running.WithLabelValues(string(kind)).Set(0)
 	}
 	r.gauge("build_info", "Always 1; the version is in the label.", "version").WithLabelValues(
@@ -93,15 +98,21 @@ func newSnapshotMetrics(r registry) snapshotMetrics {
 	}
 }
 
-func newVerifyMetrics(r registry) verifyMetrics {
-	m := verifyMetrics{
+func newVerifyMetrics(r registry) *verifyMetrics {
+	m := &verifyMetrics{sources: map[verifySeries]*verifiedScopes{},
 		total: r.counter("verify_total", "Verifies, by what they came to: ok, damaged, or failed "+
 			"when they did not come to an end.", "result"),
 		lastSuccess: r.gauge("verify_last_success_timestamp_seconds",
-			"When a verify last found the newest snapshot of a source good, as Unix time in seconds.",
+			"When a verify last found the newest snapshots of a source good, as Unix time in seconds.",
 			locationLabel, sourceLabel, levelLabel),
-		findings: r.gauge("verify_findings", "Findings of the last verify of the newest snapshot "+
+		findings: r.gauge("verify_findings", "Findings of the last verifies of the newest snapshots "+
 			"of a source.", locationLabel, sourceLabel, levelLabel),
+		cycleCompleted: r.gauge("verify_cycle_completed_timestamp_seconds", "When verifies by "+
+			"schedule had last read everything that any snapshot of a source names, as Unix time in "+
+			"seconds; 0 when they have not yet.", locationLabel, sourceLabel),
+		cycleDamaged: r.gauge("verify_cycle_damaged_keys", "Keys that snapshots of a source name and "+
+			"that are damaged or missing, and envelopes that cannot be read, as of the last verify by "+
+			"schedule.", locationLabel, sourceLabel),
 	}
 	for _, result := range []string{string(store.OutcomeOK), string(store.OutcomeDamaged),
 		failedVerify} {

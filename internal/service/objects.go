@@ -67,7 +67,32 @@ func filterFromProto(p *mgmtv1.ObjectFilter) (snapshot.Filter, error) {
 		}
 		f.Workloads = append(f.Workloads, key)
 	}
+	for _, o := range p.GetObjects() {
+		name, err := objectNameFromProto(o)
+		if err != nil {
+			return snapshot.Filter{}, err
+		}
+		f.Objects = append(f.Objects, name)
+	}
 	return f, nil
+}
+
+// namedObject is how requests name an object.
+type namedObject interface {
+	GetKind() string
+	GetNamespace() string
+	GetName() string
+}
+
+// objectNameFromProto reads the name of an object. Errors are usage errors.
+func objectNameFromProto(o namedObject) (snapshot.ObjectName, error) {
+	if o.GetKind() == "" || o.GetName() == "" {
+		return snapshot.ObjectName{}, &Error{Reason: ReasonUsage, Message: "an object is named by its " +
+			"kind and its name"}
+	}
+	kind, err := kindFromProto(o.GetKind())
+	return snapshot.ObjectName{Kind: kind, Key: object.Key{Namespace: o.GetNamespace(),
+		Name: o.GetName()}}, err
 }
 
 func kindFromProto(text string) (snapshot.KindName, error) {
@@ -79,15 +104,27 @@ func kindFromProto(text string) (snapshot.KindName, error) {
 }
 
 // selectObjects returns the objects that pass a filter. A *restore.SelectionError names a namespace
-// or a workload cluster that the snapshot does not have.
+// or a workload cluster that the snapshot does not have; an object that it does not have is an
+// *Error.
 func selectObjects(s *snapshot.Snapshot, f snapshot.Filter) ([]*graph.Node, []graph.Omitted,
 	error) {
 	if _, err := restore.Nodes(s, restore.Spec{Selection: restore.Selection{
 		Namespaces: f.Namespaces, Workloads: f.Workloads}}); err != nil {
 		return nil, nil, err
 	}
+	for _, name := range f.Objects {
+		if nodes, omitted := s.Named(name); len(nodes)+len(omitted) == 0 {
+			return nil, nil, notHeld(s, name)
+		}
+	}
 	nodes, omitted := s.Objects(f)
 	return nodes, omitted, nil
+}
+
+// notHeld is the error about an object that a snapshot does not hold.
+func notHeld(s *snapshot.Snapshot, name snapshot.ObjectName) *Error {
+	return &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("snapshot %s holds no %s",
+		s.Envelope.ID, name), Hint: "list what the snapshot holds", HintKey: object.HintObjects}
 }
 
 func objectToProto(n *graph.Node) *mgmtv1.ListObjectsResponse {
@@ -100,10 +137,7 @@ func objectToProto(n *graph.Node) *mgmtv1.ListObjectsResponse {
 // GetObject implements the API.
 func (s *snapshotService) GetObject(ctx context.Context, req *mgmtv1.GetObjectRequest) (
 	*mgmtv1.GetObjectResponse, error) {
-	if req.GetKind() == "" || req.GetName() == "" {
-		return nil, &Error{Reason: ReasonUsage, Message: "an object is named by its kind and its name"}
-	}
-	kind, err := kindFromProto(req.GetKind())
+	name, err := objectNameFromProto(req)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +150,7 @@ func (s *snapshotService) GetObject(ctx context.Context, req *mgmtv1.GetObjectRe
 	if err != nil {
 		return nil, err
 	}
-	node, err := oneObject(version.Snapshot, kind, req)
+	node, err := oneObject(version.Snapshot, name)
 	if err != nil {
 		return nil, err
 	}
@@ -135,31 +169,22 @@ func (s *snapshotService) GetObject(ctx context.Context, req *mgmtv1.GetObjectRe
 	return resp, err
 }
 
-// oneObject returns the one object that a request names.
-func oneObject(s *snapshot.Snapshot, kind snapshot.KindName, req *mgmtv1.GetObjectRequest) (
-	*graph.Node, error) {
-	key := object.Key{Namespace: req.GetNamespace(), Name: req.GetName()}
-	nodes := s.Named(kind, key)
-	name := key.Name
-	if key.Namespace != "" {
-		name = key.String()
-	}
-	switch len(nodes) {
-	case 1:
+// oneObject returns the one object that a name fits.
+func oneObject(s *snapshot.Snapshot, name snapshot.ObjectName) (*graph.Node, error) {
+	nodes, omitted := s.Named(name)
+	switch {
+	case len(nodes) == 1:
 		return nodes[0], nil
-	case 0:
-		message := fmt.Sprintf("snapshot %s holds no %s %s", s.Envelope.ID, req.GetKind(), name)
-		for _, o := range s.Omitted {
-			if kind.Fits(o.GroupKind()) && o.Namespace == key.Namespace && o.Name == key.Name {
-				message = fmt.Sprintf("snapshot %s left %s out: it had too many owners or references",
-					s.Envelope.ID, o.Ref)
-			}
-		}
-		return nil, &Error{Reason: ReasonNotFound, Message: message,
-			Hint: "list what the snapshot holds", HintKey: object.HintObjects}
+	case len(nodes) > 1:
+		return nil, &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d kinds have an object %s",
+			len(nodes), name), Hint: fmt.Sprintf("name one of %s, %s", nodes[0].GroupKind(),
+			nodes[1].GroupKind())}
+	case len(omitted) > 0:
+		err := notHeld(s, name)
+		err.Message = fmt.Sprintf("snapshot %s left %s out: it had too many owners or references",
+			s.Envelope.ID, omitted[0].Ref)
+		return nil, err
 	default:
-		return nil, &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d kinds %s have an object %s",
-			len(nodes), req.GetKind(), name), Hint: fmt.Sprintf("name one of %s, %s",
-			nodes[0].GroupKind(), nodes[1].GroupKind())}
+		return nil, notHeld(s, name)
 	}
 }

@@ -36,14 +36,20 @@ func (s *sink[M]) Send(m *M) error {
 
 // looker is an encrypted store with snapshots of a source in memory, and the service that reads it.
 type looker struct {
-	t        *testing.T
+	t        testing.TB
 	source   *snapshottest.Source
 	st       *store.Store // can write and read
 	service  *snapshotService
 	identity []byte
 }
 
-func newLooker(t *testing.T) *looker {
+func newLooker(t testing.TB) *looker {
+	t.Helper()
+	return newLookerIn(t, filepath.Join(t.TempDir(), "store"))
+}
+
+// newLookerIn makes it at a URL.
+func newLookerIn(t testing.TB, url string) *looker {
 	t.Helper()
 	dir := t.TempDir()
 	keys := filepath.Join(dir, "keys")
@@ -55,7 +61,7 @@ func newLooker(t *testing.T) *looker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Locations: []Location{{Store: StoreOptions{URL: filepath.Join(dir, "store"),
+	s := New(Config{Locations: []Location{{Store: StoreOptions{URL: url,
 		Recipients:      []string{generated.Recipient},
 		SigningKeyFile:  filepath.Join(keys, store.SigningFile),
 		TrustedKeyFiles: []string{filepath.Join(keys, store.SigningPubFile)}}}}})

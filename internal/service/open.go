@@ -85,6 +85,11 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 // the location's own identity, which is only for verifies that the daemon begins by itself.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (
 	*store.Store, error) {
+	if create {
+		if err := s.refuseCopyTarget(l.Name); err != nil {
+			return nil, err
+		}
+	}
 	bucket, err := s.bucket(l)
 	if err != nil {
 		return nil, err
@@ -100,7 +105,7 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 		return nil, err
 	}
 	return store.Open(ctx, store.Options{Bucket: bucket, Keys: keys, Plain: o.Plain, Create: create,
-		Epochs: epochMemory{s}})
+		ReadOnly: o.ReadOnly, Epochs: epochMemory{s}})
 }
 
 // openStoreOf opens the store of an operation. name is that of its location on the host that began
@@ -204,4 +209,17 @@ func (s *Server) mgmtOptions(side, name string) (kube.Options, error) {
 			len(options)), Hint: "name one of " + strings.Join(names, ", "), HintKey: hintOfSide[side].name}
 	}
 	return kube.Options{}, e
+}
+
+// refuseCopyTarget returns an error for a location to which the configuration copies another one.
+// A store that a snapshot or a move makes there would be one of its own, and could never become
+// the copy; a store there that says that it is no copy is not the one that the copy runs made.
+func (s *Server) refuseCopyTarget(name string) error {
+	for _, l := range s.cfg.Locations {
+		if name != "" && l.CopyTo == name {
+			return &Error{Reason: ReasonUsage, Message: "location " + name + " is for the copy of " +
+				"location " + l.Name + " (copyTo): it takes neither snapshots nor moves"}
+		}
+	}
+	return nil
 }

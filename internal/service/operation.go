@@ -32,18 +32,18 @@ func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListO
 	if holder != nil {
 		return holder.ListOperations(ctx, req)
 	}
-	ops, err := c.Operations(ctx, catalog.OperationFilter{})
+	list, err := operationListFromProto(req)
 	if err != nil {
 		return nil, err
 	}
-	resp := &mgmtv1.ListOperationsResponse{}
-	for _, op := range ops {
-		resp.Operations = append(resp.Operations, operationToProto(op))
+	page, err := list.page(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	if req.GetMirrored() {
-		err = o.s.addMirrored(ctx, c, resp, ops)
+		err = o.s.addMirrored(ctx, c, page)
 	}
-	return resp, err
+	return page.resp, err
 }
 
 func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (

@@ -11,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -102,7 +103,7 @@ func (c *ownerCache) readLocation(ctx context.Context, l *Location) {
 		if wait = recordsTick; !c.due(l.Name) {
 			continue
 		}
-		next, err := c.read(ctx, l)
+		next, err := c.readSafely(ctx, l)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, store.ErrStoreMissing): // before the first snapshot
@@ -117,6 +118,15 @@ func (c *ownerCache) readLocation(ctx context.Context, l *Location) {
 			c.keep(l.Name, next)
 		}
 	}
+}
+
+// readSafely is read, with a panic as its error: the daemon reads records that others wrote.
+func (c *ownerCache) readSafely(ctx context.Context, l *Location) (next locationOwners, err error) {
+	err = task.Call(func() (err error) {
+		next, err = c.read(ctx, l)
+		return err
+	})
+	return next, err
 }
 
 func (c *ownerCache) keep(name string, next locationOwners) {

@@ -77,7 +77,8 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 	if err != nil {
 		return nil, err
 	}
-	found, err := find(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId()})
+	found, err := find(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
+		scope: req.GetScope()})
 	k := found.Key
 	if err == nil {
 		err = st.PutPin(ctx, k, strings.TrimSpace(req.GetReason()), time.Now())
@@ -99,7 +100,8 @@ func (s *snapshotService) UnpinSnapshot(ctx context.Context, req *mgmtv1.UnpinSn
 	if err != nil {
 		return nil, err
 	}
-	found, err := find(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId()})
+	found, err := find(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
+		scope: req.GetScope()})
 	if err != nil {
 		return nil, err
 	}

@@ -40,10 +40,14 @@ type pruneRequest struct {
 	options          retention.Options
 }
 
-// pruneByRules returns the request for a prune of a location by the rules of the configuration.
+// pruneByRules returns the request for a prune of a location by the rules of the configuration: its
+// own ones, or those for all locations.
 func (s *Server) pruneByRules(location string) pruneRequest {
-	return pruneRequest{location: location, options: retention.Options{
-		Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}}
+	o := retention.Options{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
+	if l, err := s.location(location); err == nil && l.Retention != nil {
+		o.Policy = *l.Retention
+	}
+	return pruneRequest{location: location, options: o}
 }
 
 // pruneFromProto reads what a spec says; the configuration says the rest.

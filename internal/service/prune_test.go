@@ -179,19 +179,24 @@ func TestScheduledPruneUsesTheRulesOfTheConfiguration(t *testing.T) {
 func TestDaemonPrunesOnlyWithRulesOrExpiries(t *testing.T) {
 	for _, test := range []struct {
 		retention Retention
+		own       *retention.Policy
 		ttl       time.Duration
 		want      bool
 	}{
 		{want: false},
+		{own: &retention.Policy{Daily: 3}, want: true},
+		{retention: Retention{Policy: retention.Policy{Last: 2}}, own: &retention.Policy{},
+			ttl: time.Hour, want: false},
 		{ttl: time.Hour, want: true},
 		{retention: Retention{Policy: retention.Policy{Last: 2}}, want: true},
 	} {
 		b := newPruneFixture(t, test.retention, schedule.Schedule{Name: "s", Cron: "@daily",
 			TTL: test.ttl})
+		b.cfg.Locations[0].Retention = test.own
 		if err := b.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.scheduler.Prune; got != test.want {
+		if got := b.scheduler.Prune("main"); got != test.want {
 			t.Errorf("%+v: prunes: %t", test, got)
 		}
 	}

@@ -19,7 +19,8 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 		return nil, err
 	}
 	if !s.claimPrune(p.location.Name) {
-		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is running",
+		return nil, &Error{Reason: ReasonLocked, Message: "a prune or a repair of this location is " +
+			"running",
 			Hint: "wait for it; a list of the operations shows it", HintKey: object.HintOperations}
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
@@ -29,8 +30,9 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 	var run *operationRun
 	if err == nil {
 		run, err = s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+			defer s.changed(p.location.Name, 0)
+			defer s.releasePrune(p.location.Name)
 			_, err := s.prune(ctx, c, j, p.options)
-			s.releasePrune(p.location.Name)
 			return err
 		})
 	}

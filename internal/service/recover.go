@@ -11,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Open opens the catalog, classifies the operations that a dead process left running, and reads
@@ -25,8 +26,8 @@ func (s *Server) Open(ctx context.Context) error {
 }
 
 // Start resumes operations of the previous process, and begins the schedules, the verifies, the
-// watch for management clusters that come back and the deletion of old operations. Call it after
-// Open.
+// copies, the watch for management clusters that come back and the deletion of old operations. Call
+// it after Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -35,10 +36,11 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.resumeInterrupted(ctx, c); err != nil {
 		return err
 	}
-	s.running.Go(func() { s.scheduler.Run(s.ctx) })
-	s.running.Go(func() { s.verifier.Run(s.ctx) })
-	s.running.Go(func() { s.fences.run(s.ctx) })
-	s.running.Go(func() { s.forgetRegularly(s.ctx, c) })
+	s.background("schedules", s.scheduler.Run)
+	s.background("verifies", s.verifier.Run)
+	s.background("copies", s.copier.Run)
+	s.background("fences", s.fences.run)
+	s.background("forget", func(ctx context.Context) { s.forgetRegularly(ctx, c) })
 	return nil
 }
 
@@ -52,15 +54,17 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
-		switch op.Kind {
-		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
+		switch {
+		case op.Kind == catalog.KindCopy:
+			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage +
+				"; the next run continues", Code: string(ReasonInternal)}
+		case op.Kind.Restarts():
 			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage +
 				"; the next run starts from scratch",
 				Code: string(ReasonInternal)}
-		case catalog.KindRestore:
+		case op.Kind == catalog.KindRestore:
 			state, why = s.waitsForOperator(op, why)
-		case catalog.KindMove: // it is resumed from Stopped
-		}
+		} // a move is resumed from Stopped
 	}
 	s.cfg.Log.Warn("operation was interrupted", "operation", op.ID, "kind", op.Kind, "state", state,
 		"message", why.Message)
@@ -106,7 +110,8 @@ func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) erro
 		s.runs.mu.Unlock()
 		s.running.Go(func() {
 			defer cancel(nil)
-			s.retryResume(wait, c, op)
+			_ = s.panicked(task.Call(func() error { s.retryResume(wait, c, op); return nil }), "resume",
+				op.ID)
 		})
 	}
 	return nil
@@ -115,7 +120,7 @@ func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) erro
 // resumable reports whether a daemon resumes an operation when it starts: a move, and the rollback
 // of a restore, which releases nothing. What an operator stopped stays stopped.
 func resumable(op catalog.Operation) bool {
-	return (op.Kind == catalog.KindMove || op.Back) && op.State == catalog.Stopped &&
+	return (op.Kind == catalog.KindMove || op.Back) && !op.GivenUp && op.State == catalog.Stopped &&
 		(op.StopCause == catalog.StopProcessDied ||
 			op.StopCause == catalog.StopDaemonEnded)
 }

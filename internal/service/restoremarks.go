@@ -162,6 +162,9 @@ func (m *marksInputs) plan(ctx context.Context) (*restore.Plan, error) {
 	}
 	if in.Unread = m.unread; m.store != nil {
 		in.StoreID = m.store.ID()
+		for _, f := range ofCopy(m.store) { // it has only what was restored from it
+			in.Unread = f.Message
+		}
 	}
 	// The ownership records come before the target: a release writes them first.
 	s, contents, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(m.target, m.s.cfg.Rows))

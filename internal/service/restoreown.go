@@ -142,6 +142,7 @@ func claim(j *catalog.Journal, plan *restore.Plan, u restore.Unit) ownership.Req
 	return ownership.Request{
 		WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
 		Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
+		OriginEpoch:   plan.OriginEpochs[u.WorkloadID],
 		Force:         plan.Spec.Force.Has(object.CodeOwnedElsewhere),
 		ForceDamaged:  plan.Spec.Force.Has(object.CodeOwnerDamaged),
 		ForceWentBack: plan.Spec.Force.Has(object.CodeEpochWentBack),

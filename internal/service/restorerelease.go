@@ -29,7 +29,11 @@ func (s *Server) openRelease(ctx context.Context, r *restoreRequest, identity []
 		return nil, err
 	}
 	r.spec = releaseSpec(stored.Plan, r.spec)
-	return s.reopenRestore(ctx, op, stored, identity)
+	inputs, err := s.reopenRestore(ctx, op, stored, identity)
+	if err == nil {
+		inputs.store = ownershipHome(inputs.store, r.spec.Force)
+	}
+	return inputs, err
 }
 
 // pausedRestore returns the stored plan of an operation that is a finished restore and left

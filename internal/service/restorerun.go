@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -35,7 +36,11 @@ type restoreInputs struct {
 	kinds    []kube.Kind
 	rows     *capi.Table // what is known of the kinds of the snapshot
 	dialer   *dialer
+	epochs   store.EpochMemory
 	about    []object.Finding // of the search for the snapshot
+	// lastSeen returns the time of the newest snapshot of a source that this host knows of, in
+	// whichever store; nil where it has no catalog.
+	lastSeen func(ctx context.Context, source string) (time.Time, error)
 }
 
 // openRestore finds and opens the snapshot, checks its signature before it reads anything else of
@@ -57,7 +62,7 @@ func (s *Server) openRestore(ctx context.Context, r *restoreRequest, identity []
 	if err != nil {
 		return nil, err
 	}
-	inputs, err := s.openSigned(ctx, location, st, e, r.target)
+	inputs, err := s.openSigned(ctx, location, ownershipHome(st, r.spec.Force), e, r.target)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +95,8 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 		return nil, err
 	}
 	return &restoreInputs{location: location, snapshot: snap, signed: e, store: st, target: target,
-		kinds: kinds, rows: snap.Graph.Rows, dialer: s.dialer()}, nil
+		kinds: kinds, rows: snap.Graph.Rows, dialer: s.dialer(), epochs: epochMemory{s},
+		lastSeen: epochMemory{s}.lastSeen}, nil
 }
 
 // plan makes the plan and returns it with the contents that it was made from.
@@ -113,7 +119,11 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
-	newest, gaps, err := o.chain(ctx)
+	originEpochs, err := o.originEpochs(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err := o.chain(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,9 +141,12 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		if err != nil {
 			return nil, nil, err
 		}
-		findings = append(findings, unfenced...)
+		findings = slices.Concat(findings, unfenced, ofCopy(o.store))
 	}
-	evidence, dials := o.sourceEvidence(ctx, spec, newest, owners)
+	evidence, dials, err := o.sourceEvidence(ctx, spec, owners)
+	if err != nil {
+		return nil, nil, err
+	}
 	plan, err := restore.NewPlan(ctx, restore.Input{
 		Snapshot: o.snapshot, Contents: contents, Findings: findings,
 		Source: restore.Snapshot{
@@ -143,42 +156,81 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		},
 		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
-		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
+		Spec: spec, Newer: chain.newer, Gaps: chain.gaps, Owners: owners, OriginEpochs: originEpochs,
 		NewerWith: o.newerWith(ctx), Evidence: evidence, OwnerDials: dials,
 	})
 	return plan, contents, err
 }
 
-// chain returns the time of the source's newest snapshot, and the gaps in the chain from the
-// chosen snapshot to it. Gaps before the chosen one are left by retention.
-func (o *restoreInputs) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
-	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
-	if err != nil {
-		return time.Time{}, nil, err
+// chainOf is what the store shows of the snapshots of a source besides the chosen one.
+type chainOf struct {
+	// newer is when a newer snapshot of the same scope, or of everything, was taken; zero when the
+	// chosen one is the newest.
+	newer time.Time
+	// gaps are what is missing between the chosen snapshot and the newest one.
+	gaps []string
+}
+
+// chain searches for newer snapshots of the source, and for gaps between the chosen one and the
+// newest. Gaps before the chosen one are left by retention. The newest one is that with the highest
+// number: times in names decide nothing, since everybody who can write to the bucket can write a
+// name, and the clock of a writer may have been wrong.
+func (o *restoreInputs) chain(ctx context.Context) (c chainOf, err error) {
+	scope := o.signed.ScopeID()
+	newest, _, err := o.store.Newest(ctx, o.signed.Source.UID, store.Which{
+		Accept: func(e *store.Signed) bool { return !e.Partial || e.InScope(scope) }})
+	switch {
+	case store.IsUnusable(err), errors.Is(err, store.ErrDenied):
+		c.gaps = append(c.gaps, "the newest snapshot cannot be read: "+err.Error())
+	case err != nil:
+		return c, err
+	case newest != nil && newest.Sequence > o.signed.Sequence:
+		c.newer = newest.Time
 	}
-	var later []store.Signed
-	for _, key := range keys {
-		if key.Time.Before(o.signed.Time) {
-			continue
-		}
-		newest = key.Time
-		e, err := o.store.GetEnvelope(ctx, key)
-		if err != nil {
-			gaps = append(gaps, "a later snapshot cannot be read: "+err.Error())
-			continue
-		}
-		later = append(later, e)
+	later, err := o.later(ctx, &c)
+	if err != nil {
+		return c, err
 	}
 	pruned, err := o.store.Pruned(ctx)
 	if err != nil {
-		return time.Time{}, nil, err
+		return c, err
 	}
 	for _, f := range store.CheckChain(later, pruned.Removed[o.signed.Source.UID]) {
 		if f.Key.ID != o.signed.ID {
-			gaps = append(gaps, f.Message)
+			c.gaps = append(c.gaps, f.Message)
 		}
 	}
-	return newest, gaps, nil
+	return c, nil
+}
+
+// later returns the chosen snapshot and those after it: by the times in their names, or by the
+// clock of the storage, as the clock of the writer may have been ahead when the chosen one was
+// taken. What nobody trusts proves nothing about the numbers; that it was passed over is reported.
+func (o *restoreInputs) later(ctx context.Context, c *chainOf) ([]store.Signed, error) {
+	list, err := o.store.ListedSnapshots(ctx, o.signed.Source.UID)
+	if err != nil {
+		return nil, err
+	}
+	received := o.signed.Received
+	for _, s := range list {
+		if s.Key == o.signed.Key() {
+			received = s.Modified
+		}
+	}
+	var later []store.Signed
+	for _, s := range list {
+		if s.Key.Time.Before(o.signed.Time) && !s.Modified.After(received) {
+			continue
+		}
+		e, err := o.store.GetEnvelope(ctx, s.Key)
+		switch {
+		case err != nil:
+			c.gaps = append(c.gaps, "a later snapshot cannot be read: "+err.Error())
+		case o.store.CanBeParent(&e) && e.Sequence >= o.signed.Sequence:
+			later = append(later, e)
+		}
+	}
+	return later, nil
 }
 
 // beginRestore begins the operation that restores a snapshot. digest is that of the plan that the
@@ -197,7 +249,7 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name,
+		Kind: catalog.KindRestore, Store: o.store.ID(), Location: o.location.Name,
 		SnapshotID: string(o.signed.ID),
 		Source:     catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
 		Target:     catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
@@ -252,9 +304,9 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	run.Hooks.EpochMark = func(u restore.Unit) string {
 		q := claim(j, plan, u)
 		if !records { // an older record that names another one must not fence the Cluster
-			return ownership.EpochMark(o.store.ID(), q.Epoch)
+			return ownership.EpochMark(o.store.OriginID(), q.Known())
 		}
-		return ownership.EpochMark(o.store.ID(), q.Next())
+		return ownership.EpochMark(o.store.OriginID(), q.Next())
 	}
 	return restore.Run(ctx, run)
 }
@@ -315,7 +367,7 @@ func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored
 	if s.cfg.Daemon || len(s.cfg.Targets) > 1 {
 		target = stored.Plan.Target.Name
 	}
-	o, err := s.openSigned(ctx, location, st, e, target)
+	o, err := s.openSigned(ctx, location, ownershipHome(st, stored.Plan.Spec.Force), e, target)
 	if err != nil {
 		return nil, err
 	}

@@ -15,10 +15,14 @@ import (
 
 // sourceEvidence gathers what shows whether the source of a plan is dead, and the answers of the
 // management clusters that other ownership records name, where the operator overrides these.
-func (o *restoreInputs) sourceEvidence(ctx context.Context, spec restore.Spec, newest time.Time,
-	owners map[string]ownership.Record) (preflight.Source, map[string]preflight.Dial) {
+func (o *restoreInputs) sourceEvidence(ctx context.Context, spec restore.Spec,
+	owners map[string]ownership.Record) (preflight.Source, map[string]preflight.Dial, error) {
 	source := object.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID}
-	s := preflight.Source{Side: source, Seen: newest, SeenBy: "its newest snapshot",
+	seen, err := o.sourceSeen(ctx, source)
+	if err != nil {
+		return preflight.Source{}, nil, err
+	}
+	s := preflight.Source{Side: source, Seen: seen, SeenBy: "its newest snapshot",
 		Interval: time.Duration(o.signed.Interval) * time.Second}
 	wanted := []object.Side{source}
 	for _, r := range owners {
@@ -31,7 +35,39 @@ func (o *restoreInputs) sourceEvidence(ctx context.Context, spec restore.Spec, n
 	}
 	dials := o.dialer.dial(ctx, wanted...)
 	s.Dial = dials[source.UID]
-	return s, dials
+	return s, dials, nil
+}
+
+// sourceSeen returns when the newest snapshot of a source shows that it lived: of those in the
+// store, and of those that this host knows of. The copy of a store may be behind: by its snapshots
+// alone, a source that was seen a minute ago would look like one that has been silent for hours.
+func (o *restoreInputs) sourceSeen(ctx context.Context, source object.Side) (time.Time, error) {
+	seen, err := lastStored(ctx, o.store, source.UID)
+	if err != nil || o.lastSeen == nil {
+		return seen, err
+	}
+	elsewhere, err := o.lastSeen(ctx, source.UID)
+	if elsewhere.After(seen) {
+		seen = elsewhere
+	}
+	return seen, err
+}
+
+// lastStored returns when the newest snapshot of a source in a store shows that the source lived:
+// the time that it states, but not later than the storage received it, since the clock of its
+// writer may have been ahead. Zero when there is none that counts.
+func lastStored(ctx context.Context, st *store.Store, source string) (time.Time, error) {
+	newest, _, err := st.Newest(ctx, source, store.Which{})
+	if store.IsUnusable(err) || errors.Is(err, store.ErrDenied) {
+		return time.Time{}, nil // the plan reports it
+	}
+	if err != nil || newest == nil {
+		return time.Time{}, err
+	}
+	if at := newest.Received; !at.IsZero() && at.Before(newest.Time) {
+		return at.UTC(), nil
+	}
+	return newest.Time, nil
 }
 
 // noFence returns the finding about a store or keys that can write no ownership record. A store
@@ -72,8 +108,14 @@ func (g *sourceGuard) needed() bool {
 	return !g.plan.Spec.NoRelease && g.plan.Snapshot.Source.UID != g.plan.Target.UID
 }
 
-// check returns a *preflight.SourceError when the source may reconcile what is to be released.
+// check returns a *preflight.SourceError when the source, or an owner that the copy of a store does
+// not know, may reconcile what is to be released.
 func (g *sourceGuard) check(ctx context.Context) error {
+	if !g.plan.Spec.NoRelease {
+		if err := refuseCopy(g.o.store, g.plan.Spec.Force); err != nil {
+			return err
+		}
+	}
 	if !g.needed() {
 		return nil
 	}
@@ -91,14 +133,12 @@ func (g *sourceGuard) ask(ctx context.Context) error {
 	source := g.plan.Snapshot.Source
 	if g.seen.IsZero() {
 		g.seen = g.plan.SourceSeen
-		keys, err := g.o.store.Snapshots(ctx, source.UID)
+		seen, err := g.o.sourceSeen(ctx, source)
 		if err != nil {
 			return err
 		}
-		for _, k := range keys {
-			if k.Time.After(g.seen) {
-				g.seen = k.Time
-			}
+		if seen.After(g.seen) {
+			g.seen = seen
 		}
 	}
 	evidence := preflight.Source{Side: source, Seen: g.seen, SeenBy: "its newest snapshot",

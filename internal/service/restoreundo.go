@@ -59,7 +59,7 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 		return nil, err
 	}
 	if storeless := u.stored.Plan.FromMarks && u.stored.Plan.Snapshot.StoreID == ""; !storeless {
-		if _, u.store, err = s.openStoreOf(ctx, op, u.stored.Location, nil); err != nil {
+		if err := s.openUndo(ctx, u, op); err != nil {
 			return nil, err
 		}
 	}
@@ -71,6 +71,23 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 		u.journal = j
 		return u.run(ctx)
 	})
+}
+
+// openUndo opens the store in which the restore recorded ownership. What a restore claimed from a
+// copy is given back there; one that left everything paused claimed nothing.
+func (s *Server) openUndo(ctx context.Context, u *restoreUndo, op catalog.Operation) error {
+	_, st, err := s.openStoreOf(ctx, op, u.stored.Location, nil)
+	if err != nil {
+		return err
+	}
+	plan := &u.stored.Plan
+	if !plan.Spec.NoRelease {
+		if err := refuseCopy(st, plan.Spec.Force); err != nil {
+			return err
+		}
+	}
+	u.store = ownershipHome(st, plan.Spec.Force)
+	return nil
 }
 
 // refuseOthers refuses an operation while another restore or move of this catalog runs on a

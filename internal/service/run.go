@@ -10,6 +10,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // runTable holds the runs of this process.
@@ -94,7 +95,8 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 	s.metrics.runBegan(op.Kind)
 	r.begun = op
 	s.running.Go(func() {
-		err := run(ctx, j)
+		err := task.Call(func() error { return run(ctx, j) })
+		_ = s.panicked(err, "operation", id)
 		if lost := m.confirm(context.WithoutCancel(ctx)); as[*mirror.FencedError](lost) {
 			err = errors.Join(err, lost)
 		}

@@ -92,8 +92,9 @@ func scheduleToProto(s schedule.Status) *mgmtv1.Schedule {
 	p := &mgmtv1.Schedule{
 		Name: s.Name, Cron: s.Cron, Source: s.Source, Namespaces: s.Namespaces, Location: s.Location,
 		Paused: s.Paused, LastOperation: string(s.LastOperation), LastError: s.LastError,
-		Skipped: s.Skipped, Overdue: s.Overdue, LastTime: timeToProto(s.LastRun),
-		LastSuccessTime: timeToProto(s.LastSuccess),
+		Selector: s.Selector,
+		Skipped:  s.Skipped, Overdue: s.Overdue, LastTime: timeToProto(s.LastRun),
+		LastSuccessTime: timeToProto(s.LastSuccess), NewestTime: timeToProto(s.Newest),
 	}
 	if !s.Paused {
 		p.NextTime = timeToProto(s.Due)

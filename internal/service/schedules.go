@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // scheduledRuns begins the operations that the daemon begins by itself. It implements
-// schedule.Snapshots and schedule.Verifies.
+// schedule.Snapshots, schedule.Verifies, schedule.Copies and schedule.Stores.
 type scheduledRuns struct {
 	s       *Server
 	catalog *catalog.Catalog
@@ -20,33 +21,52 @@ type scheduledRuns struct {
 var (
 	_ schedule.Snapshots = (*scheduledRuns)(nil)
 	_ schedule.Verifies  = (*scheduledRuns)(nil)
+	_ schedule.Stores    = (*scheduledRuns)(nil)
+	_ schedule.Copies    = (*scheduledRuns)(nil)
 )
 
 // openSchedules makes the scheduler and the verifier of a daemon.
 func (s *Server) openSchedules(ctx context.Context, c *catalog.Catalog) error {
 	runs := &scheduledRuns{s: s, catalog: c}
-	ttl := slices.ContainsFunc(s.cfg.Schedules,
-		func(d schedule.Schedule) bool { return d.TTL > 0 })
 	var err error
 	s.scheduler, err = schedule.New(ctx, schedule.Options{Schedules: s.cfg.Schedules,
-		Snapshots: runs, States: c, Metrics: s.metrics, Log: s.cfg.Log,
-		Prune: ttl || !s.cfg.Retention.Policy.IsZero()})
+		Snapshots: runs, Stores: runs, States: c, Metrics: s.metrics, Log: s.cfg.Log,
+		Prune: s.removes})
 	if err != nil {
 		return err
 	}
 	var locations []string
+	var copies []schedule.Copy
 	for _, l := range s.cfg.Locations {
 		locations = append(locations, l.Name)
+		if l.CopyTo != "" {
+			copies = append(copies, schedule.Copy{From: l.Name, To: l.CopyTo})
+		}
 	}
 	s.verifier = schedule.NewVerifier(s.cfg.Verify, locations, runs, c, s.cfg.Log)
-	return nil
+	s.copier = schedule.NewCopier(schedule.CopierOptions{Copies: copies, Begin: runs,
+		Prune: s.removes, Log: s.cfg.Log})
+	return runs.copiesKnown(ctx, copies)
+}
+
+// removes reports whether the daemon prunes a location: by rules, or since a schedule gives its
+// snapshots an age. A location whose own rules are none is not pruned.
+func (s *Server) removes(location string) bool {
+	if l, err := s.location(location); err == nil && l.Retention != nil {
+		return !l.Retention.IsZero()
+	}
+	return !s.cfg.Retention.Policy.IsZero() ||
+		slices.ContainsFunc(s.cfg.Schedules, func(d schedule.Schedule) bool { return d.TTL > 0 })
 }
 
 // BeginSnapshot implements schedule.Snapshots.
 func (r *scheduledRuns) BeginSnapshot(ctx context.Context, q schedule.SnapshotRequest) (
 	schedule.Run, error) {
-	run, err := r.s.beginSnapshot(ctx, snapshotRequest{source: q.Source, location: q.Location,
-		namespaces: q.Namespaces, schedule: q.Schedule, interval: q.Interval, ttl: q.TTL})
+	run, err := guarded(r.s, "schedule", func() (*operationRun, error) {
+		return r.s.beginSnapshot(ctx, snapshotRequest{source: q.Source, location: q.Location,
+			namespaces: q.Namespaces, selector: q.Selector, schedule: q.Schedule, interval: q.Interval,
+			ttl: q.TTL})
+	})
 	if err != nil {
 		r.s.metrics.snapshots.attempts.WithLabelValues(q.Schedule).Inc()
 		r.s.metrics.snapshotFailed(q.Schedule)
@@ -64,7 +84,7 @@ func (r *scheduledRuns) BeginPrune(schedule, location string) {
 	}
 	if err != nil && s.ctx.Err() == nil {
 		s.metrics.pruned(nil, err)
-		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location",
+		s.cfg.Log.Error("prune by rules could not begin", "schedule", schedule, "location",
 			location, "error", err)
 	}
 }
@@ -77,19 +97,57 @@ func (r *scheduledRuns) LastPrune(location string) (began time.Time, running boo
 	return last.began, last.going
 }
 
-// Sources implements schedule.Verifies.
+// Sources implements schedule.Verifies. It returns the sources that the catalog knows and those
+// with a snapshot that counts: anybody who can write to the store can put any number of others
+// there, and each would be verified, and recorded, again and again.
 func (r *scheduledRuns) Sources(ctx context.Context, location string) ([]string, error) {
+	return guarded(r.s, "verify", func() ([]string, error) { return r.sources(ctx, location) })
+}
+
+func (r *scheduledRuns) sources(ctx context.Context, location string) ([]string, error) {
 	st, err := r.s.openStore(ctx, location, nil)
 	if err != nil {
 		return nil, err
 	}
-	return st.Sources(ctx)
+	uids, err := st.Sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	verified := map[string]bool{}
+	records, err := r.catalog.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID()})
+	for _, record := range records {
+		verified[record.Source] = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(uids, func(uid string) bool { return !verified[uid] }) {
+		found, _, err := st.SearchSources(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			verified[f.UID] = verified[f.UID] || counts(f)
+		}
+	}
+	all := len(uids)
+	uids = slices.DeleteFunc(uids, func(uid string) bool { return !verified[uid] })
+	if others := all - len(uids); others > 0 {
+		r.s.cfg.Log.Warn("sources without a snapshot that counts are not verified", "location", location,
+			"sources", others)
+	}
+	return uids, nil
 }
 
 // BeginVerify implements schedule.Verifies.
 func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyRequest) (
 	schedule.VerifyRun, error) {
-	request := verifyRequest{location: q.Location, level: q.Level,
+	return guarded(r.s, "verify", func() (schedule.VerifyRun, error) { return r.beginVerify(ctx, q) })
+}
+
+func (r *scheduledRuns) beginVerify(ctx context.Context, q schedule.VerifyRequest) (
+	schedule.VerifyRun, error) {
+	request := verifyRequest{location: q.Location, level: q.Level, scheduled: true,
 		of: snapshotRef{source: q.Source, ref: latest}, identity: q.Identity}
 	run, err := r.s.beginVerify(ctx, request)
 	if as[*store.LookupError](err) { // the source has no whole snapshot
@@ -99,7 +157,7 @@ func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyReques
 	if err != nil {
 		return nil, err
 	}
-	return run, nil
+	return &scopeVerifies{verifyOperation: run, s: r.s, request: request}, nil
 }
 
 // VerifyKnown implements schedule.Verifies. It makes no series for a source that the catalog does
@@ -107,6 +165,10 @@ func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyReques
 func (r *scheduledRuns) VerifyKnown(location, source string, level store.VerifyLevel,
 	lastSuccess time.Time) {
 	if name := sourceName(r.s.ctx, r.catalog, source); name != "" {
-		r.s.metrics.verifySucceeded(location, name, level, lastSuccess)
+		r.s.metrics.verifies.known(verifySeries{location, name, level}, lastSuccess)
+		state, err := r.catalog.VerifyState(r.s.ctx, location+"/"+source)
+		if err == nil || errors.Is(err, catalog.ErrNotFound) {
+			r.s.metrics.verifies.cycle(location, name, state.Cycle)
+		}
 	}
 }

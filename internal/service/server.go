@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -32,6 +33,8 @@ type StoreOptions struct {
 	Recipients      []string
 	SigningKeyFile  string
 	TrustedKeyFiles []string
+	// ReadOnly: nothing is written there.
+	ReadOnly bool
 }
 
 // Location is a store that requests can name.
@@ -42,6 +45,10 @@ type Location struct {
 	// Default is true for the location of requests that name none.
 	Default bool
 	Store   StoreOptions
+	// CopyTo is the name of the location to which a daemon copies this one; "" for none.
+	CopyTo string
+	// Retention are the rules of prunes of this location; nil for those of the configuration.
+	Retention *retention.Policy
 }
 
 // Config of a Server.
@@ -90,8 +97,10 @@ type Server struct {
 
 	scheduler *schedule.Scheduler   // nil before Open
 	verifier  *schedule.Verifier    // nil before Open
+	copier    *schedule.Copier      // nil before Open
 	runCache  *incremental.RunCache // nil in a process that takes one snapshot
 	fences    *fenceWatch
+	envelopes *store.EnvelopeCache
 
 	mu      sync.Mutex // guards what follows
 	catalog *catalog.Catalog
@@ -99,6 +108,7 @@ type Server struct {
 	holder  *catalogHolder
 	buckets map[string]bucket.Bucket // by location: a bucket holds connections
 	prunes  map[string]pruneState    // by location
+	copying map[string]bool          // by location of the copy: a run is going
 }
 
 // New makes a server. It opens nothing.
@@ -107,7 +117,8 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{cfg: cfg, runs: newRunTable(), metrics: newMetrics(cfg.Metrics, cfg.Version),
-		buckets: map[string]bucket.Bucket{}, prunes: map[string]pruneState{}}
+		buckets: map[string]bucket.Bucket{}, prunes: map[string]pruneState{},
+		copying: map[string]bool{}, envelopes: &store.EnvelopeCache{}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.fences = newFenceWatch(s)
 	kinds := &kube.KindCache{}
@@ -128,6 +139,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterSnapshotServiceServer(r, &snapshotService{s: s})
 	mgmtv1.RegisterPruneServiceServer(r, &pruneService{s: s})
 	mgmtv1.RegisterStoreServiceServer(r, &storeService{s: s})
+	mgmtv1.RegisterStoreRepairServiceServer(r, &repairService{s: s})
 	mgmtv1.RegisterRestoreServiceServer(r, &restoreService{s: s})
 	mgmtv1.RegisterMoveServiceServer(r, &moveService{s: s})
 	mgmtv1.RegisterOperationServiceServer(r, &operationService{s: s})

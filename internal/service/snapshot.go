@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -27,7 +25,8 @@ func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.Create
 		return nil, &Error{Reason: ReasonUsage, Message: "the ttl of the snapshot is negative"}
 	}
 	run, err := s.s.beginSnapshot(ctx, snapshotRequest{source: req.GetSource(),
-		location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull(), ttl: ttl})
+		location: req.GetLocation(), namespaces: req.GetNamespaces(), selector: req.GetSelector(),
+		full: req.GetFull(), ttl: ttl})
 	if err != nil {
 		return nil, err
 	}
@@ -37,86 +36,15 @@ func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.Create
 // ListSnapshots implements the API.
 func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (
 	*mgmtv1.ListSnapshotsResponse, error) {
+	l, err := snapshotListFromProto(req)
+	if err != nil {
+		return nil, err
+	}
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.s.snapshots(ctx, st)
-	if err != nil {
-		return nil, err
-	}
-	if scope := req.GetScope(); scope != "" {
-		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool { return !inScope(p, scope) })
-	}
-	if source := req.GetSource(); source != "" && len(list) > 0 {
-		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool {
-			return p.GetSource() != source && p.GetSourceUid() != source
-		})
-		if len(list) == 0 {
-			_, err := findSource(ctx, st, source) // names the sources that there are
-			return nil, err
-		}
-	}
-	return &mgmtv1.ListSnapshotsResponse{Snapshots: list}, nil
-}
-
-// inScope is store.Envelope.InScope.
-func inScope(p *mgmtv1.Snapshot, scope string) bool {
-	e := store.Envelope{Partial: p.GetScope() != store.ScopeWhole}
-	if p.GetScope() != "" {
-		e.Scope = &store.Scope{ID: p.GetScope(), Schedule: p.GetSchedule()}
-	}
-	return e.InScope(scope)
-}
-
-// snapshots returns the snapshots in a store, newest first, with what verifies found.
-func (s *Server) snapshots(ctx context.Context, st *store.Store) ([]*mgmtv1.Snapshot, error) {
-	keys, err := st.Snapshots(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	verifications, err := st.VerificationKeys(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	pins, err := st.Pins(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	list := make([]*mgmtv1.Snapshot, len(keys))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(envelopeReads)
-	for i, key := range keys {
-		g.Go(func() (err error) {
-			list[i], err = s.readSnapshot(gctx, st, key, verifications[key.String()])
-			if err == nil {
-				list[i].Pinned = pins[key]
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(list, func(a, b *mgmtv1.Snapshot) int {
-		return b.GetTime().AsTime().Compare(a.GetTime().AsTime())
-	})
-	return list, nil
-}
-
-// readSnapshot reads one envelope. One that cannot be read is reported as damaged.
-func (s *Server) readSnapshot(ctx context.Context, st *store.Store, key store.EnvelopeKey,
-	verifications []store.VerificationKey) (*mgmtv1.Snapshot, error) {
-	e, err := st.GetEnvelope(ctx, key)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil {
-		return damagedToProto(key, err), nil
-	}
-	p := snapshotToProto(e)
-	p.Verified, err = s.verification(ctx, st, e, verifications)
-	return p, err
+	return s.s.listSnapshots(ctx, st, l)
 }
 
 func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapshotRequest) (
@@ -153,6 +81,9 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 		return nil, err
 	}
 	resp.Units = summarize(opened.Graph)
+	if s := opened.About.Selection; s != nil {
+		resp.Selection = &mgmtv1.Selection{Namespaces: s.Namespaces, Selector: s.Selector}
+	}
 	return resp, nil
 }
 
@@ -206,6 +137,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 		location: req.GetLocation(), level: level,
 		of:      snapshotRef{source: req.GetSource(), ref: req.GetId(), scope: req.GetScope()},
 		percent: int(req.GetPercent()), identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
+		subset: store.Subset{Part: int(req.GetSubset()), Of: int(req.GetSubsets())},
 	})
 	if err != nil {
 		return nil, err

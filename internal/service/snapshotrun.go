@@ -19,6 +19,7 @@ import (
 type snapshotRequest struct {
 	source, location string // names
 	namespaces       []string
+	selector         string
 	full             bool // write everything
 	ttl              time.Duration
 	// schedule is the name of the schedule, interval the time between two of its runs; empty when
@@ -29,6 +30,10 @@ type snapshotRequest struct {
 
 // beginSnapshot begins the operation that takes a snapshot.
 func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operationRun, error) {
+	scope, err := scopeOf(w.namespaces, w.selector)
+	if err != nil {
+		return nil, err
+	}
 	location, err := s.location(w.location)
 	if err != nil {
 		return nil, err
@@ -47,6 +52,9 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 	}
 	// last: it makes the store when there is none
 	st, err := s.openLocation(ctx, location, nil, true)
+	if err == nil {
+		err = st.AcceptsSnapshots()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +68,20 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 	s.metrics.snapshots.attempts.WithLabelValues(w.schedule).Inc()
 	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		o := snapshot.OptionsFor(source, s.cfg.Rows)
-		o.Store, o.Scope.Namespaces = st, w.namespaces
+		o.Store, o.Scope = st, scope
 		o.Full, o.TTL, o.Interval, o.Schedule = w.full, w.ttl, w.interval, w.schedule
 		return s.snapshotInto(ctx, c, j, location.Name, o)
 	})
+}
+
+// scopeOf reads what a snapshot or a coverage is asked to hold. Errors are usage errors.
+func scopeOf(namespaces []string, selector string) (capture.Scope, error) {
+	parsed, err := graph.ParseSelector(selector)
+	if err != nil {
+		return capture.Scope{}, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("selector %q: %v",
+			selector, err), Hint: "use the syntax of Kubernetes label selectors", err: err}
+	}
+	return capture.Scope{Namespaces: namespaces, Selector: parsed}, nil
 }
 
 // snapshotInto takes the snapshot of an operation. It compares what this host knows of the store
@@ -83,6 +101,9 @@ func (s *Server) snapshotInto(ctx context.Context, c *catalog.Catalog, j *catalo
 	s.metrics.snapshotEnded(o.Schedule, began, time.Since(began), r, err)
 	if err == nil {
 		s.metrics.snapshotTaken(location, o.SourceName, r.Signed)
+	}
+	if err == nil {
+		s.changed(location, 1)
 	}
 	if err == nil && s.verifier != nil {
 		s.verifier.NewSnapshot(location, o.SourceUID)
@@ -127,6 +148,9 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	for _, f := range omittedFindings(r.Omitted) {
 		events = append(events, catalog.FindingEvent("", f))
 	}
+	if f, ok := checkSelected(o.Scope, r.Counts); ok {
+		events = append(events, catalog.FindingEvent("", f))
+	}
 	if f, ok := checkShrunk(r.Counts, r.Before); ok {
 		events = append(events, catalog.FindingEvent("", f))
 	}
@@ -158,6 +182,22 @@ func omittedFindings(omitted []graph.Omitted) (findings []object.Finding) {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// checkSelected returns the finding about a selector that selects no workload cluster: a typing
+// error looks like labels that nobody has given yet.
+func checkSelected(scope capture.Scope, now store.Counts) (object.Finding, bool) {
+	if scope.Selector.Everything() || now.Units > 0 {
+		return object.Finding{}, false
+	}
+	in := "of the source"
+	if len(scope.Namespaces) > 0 {
+		in = "in " + strings.Join(scope.Namespaces, ", ")
+	}
+	return object.Finding{Severity: object.Warning, Code: object.CodeNothingSelected,
+		Message: fmt.Sprintf("the selector %q selects no workload cluster %s: the snapshot is empty",
+			scope.Selector, in),
+		Hint: "correct the selector, or the labels of the Clusters"}, true
 }
 
 // shrunkBy is how many objects a snapshot has less than the one before it, at least, to be reported

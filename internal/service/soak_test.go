@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -24,6 +22,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -127,7 +126,7 @@ func TestSoakStore(t *testing.T) {
 		share := []float64{0, 0.01, 0.05}[(round+rounds.IntN(2))%3]
 		k.noFaults = share == 0
 		k.bucket.Set(share, faultbucket.All...)
-		var g errgroup.Group
+		var g task.Group
 		for _, r := range workers {
 			g.Go(func() error { return k.work(r, soakRound/soakWorkers) })
 		}

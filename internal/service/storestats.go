@@ -28,6 +28,7 @@ var storeKinds = []struct {
 	{store.ClassOwner, mgmtv1.StoreKind_STORE_KIND_OWNER},
 	{store.ClassOperation, mgmtv1.StoreKind_STORE_KIND_OPERATION},
 	{store.ClassPrune, mgmtv1.StoreKind_STORE_KIND_PRUNE},
+	{store.ClassCopying, mgmtv1.StoreKind_STORE_KIND_COPYING},
 	{store.ClassOther, mgmtv1.StoreKind_STORE_KIND_OTHER},
 }
 

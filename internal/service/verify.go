@@ -14,16 +14,22 @@ import (
 type verifyRequest struct {
 	location string
 	of       snapshotRef
-	level    store.VerifyLevel
-	percent  int // of the packs, at level sample; 0 for the default
-	identity []byte
-	noRecord bool
+	// exactly is the key of the snapshot, instead of of.ref; nil for none.
+	exactly *store.EnvelopeKey
+	// scheduled says that the beginner counts the result for the newest snapshots of the source.
+	scheduled bool
+	level     store.VerifyLevel
+	percent   int // of the packs, at level sample; 0 for the default
+	subset    store.Subset
+	identity  []byte
+	noRecord  bool
 }
 
 // verifyOperation is a run that verifies. It implements schedule.VerifyRun.
 type verifyOperation struct {
 	*operationRun
 	result *store.Verification // of the run; read it after its end
+	opened *verifyRun
 }
 
 // Wait waits until the end is recorded and returns the outcome: "" when the verification came to
@@ -38,7 +44,7 @@ type verifyRun struct {
 	options  verify.Options
 	location string
 	source   catalog.Side
-	newest   bool // the request was for the newest snapshot of its source
+	newest   bool // the request was for the newest snapshot of its scope
 }
 
 // openVerify opens what a request names.
@@ -60,11 +66,20 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 	if err != nil {
 		return nil, err
 	}
+	if err := verify.CheckSubset(w.level, w.percent, w.subset); err != nil {
+		return nil, err
+	}
 	source, err := findSource(ctx, st, w.of.source)
 	if err != nil {
 		return nil, err
 	}
-	e, passed, err := findSnapshot(ctx, st, snapshotRef{source, w.of.ref, w.of.scope})
+	var e store.Signed
+	var passed []store.PassedOver
+	if w.exactly != nil {
+		e, err = st.GetEnvelope(ctx, *w.exactly)
+	} else {
+		e, passed, err = findSnapshot(ctx, st, snapshotRef{source, w.of.ref, w.of.scope})
+	}
 	unreadable, isUnreadable := errors.AsType[*store.CorruptError](err)
 	if err != nil && !isUnreadable {
 		return nil, err
@@ -78,11 +93,12 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 		return nil, err
 	}
 	r := &verifyRun{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
-		newest: w.of.ref == "" || w.of.ref == latest,
+		newest: !w.scheduled && (w.of.ref == "" || w.of.ref == latest),
 		options: verify.Options{Store: st, Rows: s.cfg.Rows, Catalog: c, Snapshot: e,
 			Unreadable: unreadable,
 			About:      append(passedOver(passed, object.Error), missingFindings(known.missing)...),
-			Level:      w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
+			Level:      w.level, Percent: percent, Subset: w.subset, Writer: s.program(),
+			CatalogOnly: w.noRecord}}
 	if !isUnreadable {
 		r.options.Untrusted = mayRead(st, e)
 	}
@@ -109,15 +125,20 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 	result := &store.Verification{}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
 		*result, err = runVerify(ctx, j, r.options)
+		s.metrics.verifies.ended(*result)
 		// Without a name its signature is not accepted, or its source is unknown: it is only
 		// counted.
-		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *result)
+		if r.source.Name != "" && r.newest && result.Outcome != "" {
+			s.metrics.verifies.one(verifySeries{r.location, r.source.Name, result.Level},
+				r.options.Snapshot.ScopeID(), *result)
+		}
+		s.changed(r.location, 0)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &verifyOperation{operationRun: run, result: result}, nil
+	return &verifyOperation{operationRun: run, result: result, opened: r}, nil
 }
 
 // runVerify verifies a snapshot, reports the findings and records the result. The result is zero
@@ -129,7 +150,11 @@ func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store
 	if err != nil {
 		return store.Verification{}, err
 	}
-	err = j.EmitFindings(ctx, result.Findings)
+	if until := result.Retained.Until; !until.IsZero() {
+		err = o.Catalog.UpdateOperation(ctx, j.Operation(),
+			func(op *catalog.Operation) { op.RetainedUntil = until.UTC() })
+	}
+	err = errors.Join(err, j.EmitFindings(ctx, result.Findings))
 	further, recordErr := verify.Record(ctx, o, result)
 	return result.Verification, errors.Join(result.Err(), err, recordErr, j.EmitFindings(ctx, further))
 }

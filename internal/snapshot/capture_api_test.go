@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -26,6 +25,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Values of snapshot.Options.ExactLimit.
@@ -269,7 +269,7 @@ func compareWithServer(t *testing.T, m *kube.Mgmt, s *snapshot.Snapshot,
 	contents *snapshot.Contents) (compared int) {
 	t.Helper()
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(t.Context())
+	g, ctx := task.WithContext(t.Context())
 	g.SetLimit(8)
 	for _, n := range s.Graph.Nodes {
 		g.Go(func() error {
@@ -361,6 +361,7 @@ func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
 	borrowClass(t, servers.Connect(t, 0), onlyNamespace(t, servers.Connect(t, 0), "scope-"), borrowsNS)
 	t.Run("small", func(t *testing.T) { testScoped(t, exactLists) })
 	t.Run("large", func(t *testing.T) { testScoped(t, watches) })
+	t.Run("selector", testSelected)
 }
 
 const borrowsNS = "scope-borrows"

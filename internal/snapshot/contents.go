@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Contents holds the bytes of chosen objects in memory, each compressed.
@@ -57,7 +56,7 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*graph.Node,
 	if err != nil {
 		return nil, err
 	}
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(2)
 	for pack, wanted := range byPack {
 		g.Go(func() error {

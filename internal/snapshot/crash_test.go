@@ -8,9 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
@@ -282,4 +285,64 @@ func TestSnapshotThatIsLateEachTimeReturnsErrTooLong(t *testing.T) {
 		t.Errorf("error %v, want ErrTooLong", err)
 	}
 	c.whole(c.dir)
+}
+
+// spoiling is a bucket in which somebody overwrites the other envelopes once one is stored.
+type spoiling struct {
+	bucket.Bucket
+	dir string
+}
+
+func (s *spoiling) Put(ctx context.Context, key string, data []byte) error {
+	err := s.Bucket.Put(ctx, key, data)
+	if err != nil || !strings.HasPrefix(key, "snapshots/") {
+		return err
+	}
+	old, err := filepath.Glob(s.dir + "/snapshots/*/*.json")
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if strings.HasSuffix(file, filepath.Base(key)) {
+			continue
+		}
+		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte("{}"), 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestASnapshotWhoseParentIsOverwrittenMeanwhileIsTaken: its envelope is stored, so an error would
+// say what is not so.
+func TestASnapshotWhoseParentIsOverwrittenMeanwhileIsTaken(t *testing.T) {
+	c := newCrashed(t)
+	dir := c.dir + "/store"
+	r, err := c.take(c.dir, faultbucket.NewMortal(&spoiling{directory.New(dir), dir}),
+		crashingState{})
+	if err != nil || r.Sequence != 3 {
+		t.Errorf("%+v, %v, want snapshot 3", r, err)
+	}
+}
+
+// endlessSource is a source whose lists never come to an end.
+type endlessSource struct{ capture.Source }
+
+func (endlessSource) List(ctx context.Context, _ kube.Kind, _ kube.ListOptions,
+	_ func([]byte) error) (kube.ListResult, error) {
+	<-ctx.Done()
+	return kube.ListResult{}, ctx.Err()
+}
+
+// TestASnapshotOfAnEndlessSourceEnds with the reason, and not as one that was interrupted.
+func TestASnapshotOfAnEndlessSourceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrashed(t)
+		o := c.source.Options(c.open(directory.New(c.dir + "/store")))
+		o.Source = endlessSource{o.Source}
+		_, err := snapshot.Create(t.Context(), o)
+		if !errors.Is(err, snapshot.ErrTooLong) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want ErrTooLong alone", err)
+		}
+	})
 }

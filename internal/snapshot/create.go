@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +92,18 @@ func (o *Options) setDefaults() {
 
 // scope returns the scope of the snapshot.
 func (o *Options) scope() store.Scope {
-	return store.ScopeOf(o.SourceUID, o.Scope.Namespaces, "", o.Schedule)
+	return store.ScopeOf(o.SourceUID, o.Scope.Namespaces, o.Scope.Selector.String(), o.Schedule)
+}
+
+// about describes the source and what was asked for.
+func (o *Options) about(cut *capture.Cut, providers []kube.Provider) About {
+	a := About{KubernetesVersion: o.Kubernetes, Kinds: cut.UsedKinds(), Providers: providers,
+		API: o.API}
+	if o.scope().ID != store.ScopeWhole {
+		a.Selection = &Selection{Selector: o.Scope.Selector.String(),
+			Namespaces: slices.Compact(slices.Sorted(slices.Values(o.Scope.Namespaces)))}
+	}
+	return a
 }
 
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
@@ -153,6 +165,18 @@ func Create(ctx context.Context, o Options) (*Result, error) {
 // createOnce is one try of Create. Each phase gets the values of those before it and changes none
 // of them, with one exception: the nodes of the parent belong to the run.
 func createOnce(ctx context.Context, o Options) (*Result, error) {
+	// A source that never comes to an end must not hold up a schedule for ever.
+	ctx, cancel := context.WithTimeoutCause(ctx, store.MaxRun, ErrTooLong)
+	defer cancel()
+	result, err := createWithin(ctx, o)
+	if err != nil && context.Cause(ctx) == ErrTooLong {
+		return nil, ErrTooLong // not the error of the request that it ended
+	}
+	return result, err
+}
+
+// createWithin is createOnce with a context that ends when the run has taken too long.
+func createWithin(ctx context.Context, o Options) (*Result, error) {
 	r := &run{Options: o, began: o.Now(), chain: incremental.Chain{Store: o.Store,
 		Source: o.SourceUID, Scope: o.scope().ID, State: o.State, Cache: o.Cache}}
 	parent, err := r.chain.LoadParent(ctx, o.Full, r.began.UTC())
@@ -227,10 +251,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 	if contents == nil { // else all objects have to be read
 		baseline = parent.Baseline(is)
 	}
-	about := func(cut *capture.Cut) About {
-		return About{KubernetesVersion: r.Kubernetes, Kinds: cut.UsedKinds(),
-			Providers: is.Head.Providers, API: r.API}
-	}
+	about := func(cut *capture.Cut) About { return r.about(cut, is.Head.Providers) }
 	w := &objectWriter{options: r.Options, parent: parent, began: r.began.UTC(), contents: contents,
 		incremental: baseline != nil, about: about, added: map[*graph.Node]*store.PackRef{}}
 	defer w.abort() // does nothing to packs that are closed

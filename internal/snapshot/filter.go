@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,14 @@ func ParseKindName(s string) (KindName, error) {
 	return KindName{kind: kind, group: group, anyGroup: !hasGroup}, nil
 }
 
+// String is what ParseKindName reads.
+func (k KindName) String() string {
+	if k.anyGroup {
+		return k.kind
+	}
+	return k.kind + "." + cmp.Or(k.group, coreGroup)
+}
+
 // Fits reports whether k names a kind.
 func (k KindName) Fits(gk object.GroupKind) bool {
 	return (k.kind == "" || strings.EqualFold(k.kind, gk.Kind)) &&
@@ -47,6 +56,27 @@ type Filter struct {
 	Namespaces []string
 	// Workloads take the objects of their units, without shared ones.
 	Workloads []object.Key
+	Objects   []ObjectName
+}
+
+// ObjectName names an object, or objects of several kinds. The namespace of a cluster-scoped object
+// is empty.
+type ObjectName struct {
+	Kind KindName
+	object.Key
+}
+
+// String is the name as it was typed: "Kind.group namespace/name".
+func (n ObjectName) String() string {
+	if n.Namespace == "" {
+		return n.Kind.String() + " " + n.Name
+	}
+	return n.Kind.String() + " " + n.Key.String()
+}
+
+// Fits reports whether n names an object.
+func (n ObjectName) Fits(r object.Ref) bool {
+	return r.Namespace == n.Namespace && r.Name == n.Name && n.Kind.Fits(r.GroupKind())
 }
 
 // fits reports whether an object of a unit passes the filter.
@@ -61,6 +91,9 @@ func (f Filter) fits(r object.Ref, unit string) bool {
 		})) &&
 		(len(f.Workloads) == 0 || slices.ContainsFunc(f.Workloads, func(k object.Key) bool {
 			return k.String() == unit
+		})) &&
+		(len(f.Objects) == 0 || slices.ContainsFunc(f.Objects, func(n ObjectName) bool {
+			return n.Fits(r)
 		}))
 }
 
@@ -82,14 +115,7 @@ func (s *Snapshot) Objects(f Filter) ([]*graph.Node, []graph.Omitted) {
 	return nodes, omitted
 }
 
-// Named returns the objects of a namespace and name whose kind fits. The namespace of a
-// cluster-scoped object is empty.
-func (s *Snapshot) Named(kind KindName, key object.Key) []*graph.Node {
-	var nodes []*graph.Node
-	for _, n := range s.Graph.Nodes {
-		if n.Key() == key && kind.Fits(n.GroupKind()) {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
+// Named returns the objects that a name fits, and those that the snapshot omits.
+func (s *Snapshot) Named(name ObjectName) ([]*graph.Node, []graph.Omitted) {
+	return s.Objects(Filter{Objects: []ObjectName{name}})
 }

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Finder searches snapshots of one store for objects of a name. It reads no pack, and of a snapshot
@@ -54,7 +53,7 @@ func (f *Finder) Find(ctx context.Context, e store.Envelope) ([]Found, error) {
 	var mu sync.Mutex
 	shards := make(map[store.Key][]Found, len(tree.Shards))
 	budget := shard.NewBudget(e.Counts.Objects)
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(shardWrites)
 	for _, key := range tree.Shards {
 		if known, ok := f.shards[key]; ok {

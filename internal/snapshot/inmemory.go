@@ -46,8 +46,7 @@ func captureInMemoryOnce(ctx context.Context, o Options) (*Snapshot, *Contents, 
 		return nil, nil, err
 	}
 	return &Snapshot{Envelope: newEnvelope(o, cut, began),
-		About: About{KubernetesVersion: o.Kubernetes,
-			Kinds: cut.UsedKinds(), Providers: providers}, Graph: cut.Graph,
+		About: o.about(cut, providers), Graph: cut.Graph,
 		Omitted: cut.Omitted}, contents, nil
 }
 

@@ -7,17 +7,19 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // About describes the source of a snapshot.
 type About = shard.About
+
+// Selection is what a snapshot was asked to hold.
+type Selection = shard.Selection
 
 // Snapshot is a snapshot in a store, opened for reading.
 type Snapshot struct {
@@ -40,7 +42,7 @@ func Open(ctx context.Context, st *store.Store, e store.Envelope, rows *capi.Tab
 	}
 	shards := make([]shard.Shard, len(tree.Shards))
 	b := shard.NewBudget(e.Counts.Objects)
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(shardWrites)
 	for i, key := range tree.Shards {
 		g.Go(func() error {

@@ -193,14 +193,19 @@ func newEnvelope(o Options, cut *capture.Cut, at time.Time) store.Envelope {
 }
 
 // checkParentStillThere checks, once the envelope is stored, that the parent was not deleted just
-// before: the prune that deleted it may have deleted keys that only it named then.
+// before: the prune that deleted it may have deleted keys that only it named then. A parent that
+// cannot be read any more, since somebody overwrote it meanwhile, was not deleted: the snapshot is
+// taken, and an error would say that it is not.
 func (r *run) checkParentStillThere(ctx context.Context, parent *incremental.Parent) error {
 	if parent.Snapshot == nil {
 		return nil
 	}
 	_, err := r.Store.GetEnvelope(ctx, parent.Snapshot.Key())
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		return errParentGone
+	case store.IsUnusable(err):
+		return nil
 	}
-	return err
+	return err // it may be gone
 }

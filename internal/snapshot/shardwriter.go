@@ -8,12 +8,11 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // shardWrites is how many shards are encrypted and stored at once. A remote store answers after
@@ -66,7 +65,7 @@ func writeShards(ctx context.Context, st *store.Store, parent *incremental.Paren
 	[]incremental.Shard, error) {
 	stored := make([]incremental.Shard, len(list))
 	var count atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	g.SetLimit(shardWrites)
 	for i, s := range list {
 		g.Go(func() (err error) {

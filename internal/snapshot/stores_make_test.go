@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -154,14 +155,15 @@ func (m *storeMaker) open(sign bool) *store.Store {
 	m.t.Helper()
 	o := store.KeyOptions{}
 	if !m.plain {
-		recipient, err := os.ReadFile(testKey("recipient.txt"))
+		recipient, err := os.ReadFile(testKey(m.t, "recipient.txt"))
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		o.Recipients, o.IdentityFiles = []string{string(recipient)}, []string{testKey("identity.txt")}
+		o.Recipients = []string{string(recipient)}
+		o.IdentityFiles = []string{testKey(m.t, "identity.txt")}
 	}
 	if sign {
-		o.SigningKeyFile = testKey("signing.key")
+		o.SigningKeyFile = testKey(m.t, "signing.key")
 	}
 	keys, err := store.LoadKeys(o)
 	if err != nil {
@@ -175,13 +177,13 @@ func (m *storeMaker) open(sign bool) *store.Store {
 	return st
 }
 
-// snapshot takes one of a recorded source and notes what has to be in it by the recording alone.
-// It expires after ttl, unless that is 0.
-func (m *storeMaker) snapshot(st *store.Store, source recorded,
-	ttl time.Duration) *snapshot.Result {
+// snapshot takes one of a recorded source, or of some of its namespaces, and notes what has to be
+// in it by the recording alone. It expires after ttl, unless that is 0.
+func (m *storeMaker) snapshot(st *store.Store, source recorded, ttl time.Duration,
+	namespaces ...string) *snapshot.Result {
 	m.t.Helper()
 	const uid = "6f1b2c3d-0000-4000-8000-000000000001"
-	r, err := snapshot.Create(m.t.Context(), snapshot.Options{
+	o := snapshot.Options{
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
 		Writer: "mgmtd test", Interval: time.Hour,
 		State: m.memory.SnapshotState(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
@@ -189,12 +191,17 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 			return []kube.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider",
 				Version: "v1.14.0"}}, nil
 		},
-	})
+	}
+	if o.Scope.Namespaces = namespaces; len(namespaces) > 0 {
+		o.Schedule = "of " + namespaces[0]
+	}
+	r, err := snapshot.Create(m.t.Context(), o)
 	if err != nil || r.NotRemembered != nil {
 		m.t.Fatal(err, r)
 	}
 	e := snapshotExpect{ID: string(r.ID), ResourceVersion: source.version,
-		Objects: map[string]string{}, Trust: store.Trusted}
+		Objects: map[string]string{}, Trust: store.Trusted, Partial: len(namespaces) > 0,
+		Scope: store.ScopeOf(uid, namespaces, "", "").ID, Recipients: st.Recipients()}
 	if !st.Signs() {
 		e.Trust = store.Unsigned
 	}
@@ -202,7 +209,10 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 		e.Expires = m.now.Add(ttl)
 	}
 	for _, raw := range source.objects {
-		if ref := refOf(raw); ref.Name != "left-out" {
+		ref := refOf(raw)
+		named := slices.Contains(namespaces, ref.Namespace) || ref.Kind == "Namespace" &&
+			slices.Contains(namespaces, ref.Name)
+		if ref.Name != "left-out" && (len(namespaces) == 0 || named) {
 			sum := sha256.Sum256(raw)
 			e.Objects[ref.String()] = hex.EncodeToString(sum[:])
 		}
@@ -216,8 +226,8 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 }
 
 // make fills the store: one snapshot that is removed again; two, of which the second uses packs of
-// the first, and in a plain store one that is not signed; a pin, the results of two verifies, the
-// record of a prune; the records of a move.
+// the first; three of a namespace; in a plain store one that is not signed; a pin, the results of
+// two verifies, the record of a prune; the records of a move.
 func (m *storeMaker) make() storeExpect {
 	ctx, t := m.t.Context(), m.t
 	st := m.open(true)
@@ -229,6 +239,9 @@ func (m *storeMaker) make() storeExpect {
 	m.retain(st, removed, first, second)
 	if second.Parent == nil || second.Parent.SHA256 != first.SHA256 || second.Wrote >= second.Bytes {
 		t.Fatalf("the second snapshot wrote %d of %d bytes", second.Wrote, second.Bytes)
+	}
+	for _, ttl := range []time.Duration{0, time.Hour, 0} {
+		m.snapshot(st, readRecorded(t, "2.jsonl", "2999"), ttl, "team-a")
 	}
 	if m.plain {
 		st = m.open(false)

@@ -11,13 +11,12 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // DefaultSample is the percentage of the packs that a sample reads.
@@ -38,16 +37,32 @@ type Verification struct {
 // about the verification itself: *store.KeyError, a cancelled context, the store gone.
 func (s *Snapshot) Verify(ctx context.Context, percent int, progress func(done, total int64)) (
 	Verification, error) {
+	return s.verify(ctx, progress, func(packs []string) []string {
+		if percent >= 100 {
+			return packs
+		}
+		swap := func(i, j int) { packs[i], packs[j] = packs[j], packs[i] }
+		rand.Shuffle(len(packs), swap) //nolint:gosec // G404: nobody gains by guessing a sample
+		return packs[:(len(packs)*percent+99)/100]
+	})
+}
+
+// VerifySubset is Verify of the packs in a subset. It may read none of a snapshot with few packs.
+func (s *Snapshot) VerifySubset(ctx context.Context, subset store.Subset,
+	progress func(done, total int64)) (Verification, error) {
+	return s.verify(ctx, progress, func(packs []string) []string {
+		return slices.DeleteFunc(packs, func(p string) bool { return !subset.Contains(store.Key(p)) })
+	})
+}
+
+// verify verifies the packs that choose returns of all of them, sorted.
+func (s *Snapshot) verify(ctx context.Context, progress func(done, total int64),
+	choose func(packs []string) []string) (Verification, error) {
 	byPack, err := objectsByPack(s.Graph.Nodes)
 	if err != nil {
 		return Verification{}, err
 	}
-	packs := slices.Sorted(maps.Keys(byPack))
-	if percent < 100 {
-		swap := func(i, j int) { packs[i], packs[j] = packs[j], packs[i] }
-		rand.Shuffle(len(packs), swap) //nolint:gosec // G404: nobody gains by guessing a sample
-		packs = packs[:(len(packs)*percent+99)/100]
-	}
+	packs := choose(slices.Sorted(maps.Keys(byPack)))
 	total := 0
 	for _, pack := range packs {
 		total += len(byPack[pack])
@@ -56,7 +71,7 @@ func (s *Snapshot) Verify(ctx context.Context, percent int, progress func(done, 
 		s.Graph.Rows),
 		total: int64(total), progress: progress}
 	found := make([][]store.Finding, len(packs))
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := task.WithContext(ctx)
 	g.SetLimit(2)
 	for i, pack := range packs {
 		g.Go(func() error {

@@ -96,7 +96,7 @@ func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
 		err = &CorruptError{Key: string(key), Reason: layout.ReasonHash}
 	}
 	if r, ok := s.bucket.(bucket.Retainer); ok && err == nil {
-		_, err = r.Retain(ctx, string(key))
+		_, err = r.Retain(ctx, string(key), key.SHA256())
 	}
 	return err
 }
@@ -118,27 +118,17 @@ func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, err
 	return data, nil
 }
 
-// errFits ends the search of getPrevious.
-var errFits = errors.New("it fits")
-
-// getPrevious finds the bytes of a key among its previous versions, when the current ones are
-// damaged or deleted (newest is that error). In a versioned bucket, somebody who overwrites or
-// deletes a key destroys nothing. Without a version that fits, newest is returned.
+// getPrevious finds the bytes of a key among its older versions, when the current ones are damaged
+// or deleted (newest is that error). In a versioned bucket, somebody who overwrites or deletes a
+// key destroys nothing. Without a version that fits, newest is returned.
 func (s *Store) getPrevious(ctx context.Context, key Key, newest error) ([]byte, error) {
 	v, ok := s.bucket.(bucket.Versioned)
 	if !ok || !IsCorrupt(newest) && !errors.Is(newest, ErrNotFound) {
 		return nil, newest
 	}
-	var data []byte
-	err := v.PreviousVersions(ctx, string(key), func(r io.Reader) (err error) {
-		if data, err = io.ReadAll(io.LimitReader(r, s.limits.maxStored+1)); err == nil &&
-			layout.SHA256Hex(data) == key.SHA256() {
-			err = errFits
-		}
-		return err
-	})
+	_, data, err := bucket.FindVersion(ctx, v, string(key), key.SHA256(), s.limits.maxStored)
 	switch {
-	case err == errFits:
+	case err == nil:
 		return data, nil
 	case ctx.Err() != nil, errors.Is(err, ErrUnreachable): // it may be there
 		return nil, err

@@ -25,6 +25,7 @@ func TestEnvelopeIsReadAsItWasWritten(t *testing.T) {
 	e.Parent = &Parent{ID: first.ID, SHA256: first.SHA256}
 	e.Source.Name, e.NotInCut, e.Partial, e.Interval, e.Bytes = "prod <&> ü",
 		[]string{"Foo.example.org"}, true, 30, 12345
+	e.Recipients = []string{"none"}
 	e.Time = time.Date(2026, 1, 2, 4, 5, 6, 123_456_789, time.FixedZone("CET", 3600))
 	put, err := s.PutEnvelope(t.Context(), e)
 	if err != nil {
@@ -42,6 +43,7 @@ func TestEnvelopeIsReadAsItWasWritten(t *testing.T) {
 		t.Errorf("put and get differ:\n%s", diff)
 	}
 	e.Format, e.StoreID, e.Time = Format, s.ID(), time.Date(2026, 1, 2, 3, 5, 6, 123e6, time.UTC)
+	e.Recipients = s.keys.IdentityFingerprints() // by the writer's keys, whatever the caller says
 	if diff := cmp.Diff(e, got.Envelope); diff != "" {
 		t.Errorf("envelope (-want +got):\n%s", diff)
 	}
@@ -314,5 +316,29 @@ func TestEnvelopeOfAnotherStoreIsForeign(t *testing.T) {
 	}
 	if _, err := other.GetEnvelope(t.Context(), signed.Key()); !errors.Is(err, ErrForeign) {
 		t.Errorf("error %v, want ErrForeign", err)
+	}
+}
+
+// TestFieldsOfALaterWriterAreIgnored: format 1 may gain fields (docs/format.md), as it gained
+// scope and recipients. A version from before them reads the envelopes of today.
+func TestFieldsOfALaterWriterAreIgnored(t *testing.T) {
+	s, _ := newTestStore(t, false)
+	first := mustWriteSnapshot(t, s, 1, nil)
+	later := struct {
+		Envelope
+		Later map[string][]string `json:"later"`
+	}{first.Envelope, map[string][]string{"more": {"of it"}}}
+	later.ID = NewSnapshotID()
+	key := later.Key()
+	data, err := s.signer().Encode(key.String(), &later, maxEnvelope)
+	if err == nil {
+		err = s.bucket.Put(t.Context(), key.String(), data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.GetEnvelope(t.Context(), key)
+	if err != nil || got.Trust != Trusted || got.Tree != first.Tree {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

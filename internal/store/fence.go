@@ -7,6 +7,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 )
 
 // FenceError says that ownership cannot be recorded in this store, so that the store does not
@@ -37,11 +38,29 @@ func (s *Store) CanFence(ctx context.Context) error {
 }
 
 func (s *Store) fencing(ctx context.Context) (bucket.Conditional, error) {
+	if s.readOnly {
+		return nil, &FenceError{Store: s.String(), Reason: "its location is read-only",
+			Tip: "set accessMode: ReadWrite, or go on without fencing by the store if you know that " +
+				"nothing else works on these workload clusters", TipKey: object.HintNoFence}
+	}
+	if s.Origin() != "" && !s.home {
+		return nil, &FenceError{Store: s.String(), Reason: "it is a copy, and ownership is recorded in " +
+			"its origin, store " + s.Origin(),
+			Tip: "use a location with the origin"}
+	}
 	if s.Encrypted() && !s.keys.CanSign() {
 		return nil, &FenceError{
 			Store: s.String(), Reason: "no key to sign ownership records with",
 			Tip: "give the signing key, or go on without fencing by the store if you know that " +
 				"nothing else works on these workload clusters",
+			TipKey: object.HintSignOrNoFence,
+		}
+	}
+	if err := s.keys.MaySign(keys.Claim{Purpose: keys.ForOwnership}); err != nil {
+		return nil, &FenceError{
+			Store: s.String(), Reason: err.Error(),
+			Tip: "give a signing key without such limits, or go on without fencing by the store if you " +
+				"know that nothing else works on these workload clusters",
 			TipKey: object.HintSignOrNoFence,
 		}
 	}

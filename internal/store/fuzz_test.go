@@ -33,11 +33,11 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte(`{"payload":"{\"format\":1}",` +
 		`"signature":"untrusted comment: \nRUQ=\ntrusted comment: \n"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		payload, trust, _, err := s.signer().Verify("x", data)
+		payload, signature, err := s.signer().Verify("x", data)
 		if err != nil {
 			return
 		}
-		if trust == Trusted || trust == UnknownSigner {
+		if trust := signature.Trust; trust == Trusted || trust == UnknownSigner {
 			t.Errorf("trust %s without any key", trust)
 		}
 		var e Envelope
@@ -126,11 +126,11 @@ func FuzzOwner(f *testing.F) {
 		Owner: Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"}, Epoch: 3,
 		Operation: "1a2b3c4d5e6f", Time: testTime,
 	}
-	data, err := s.signer().Encode(record.OwnerKey(o.WorkloadID), o, maxOwner)
+	data, err := s.signer().Encode(record.OwnerKey(o.WorkloadID), &o, maxOwner)
 	if err != nil {
 		f.Fatal(err)
 	}
-	unsigned, err := (&Store{marker: s.marker}).signer().Encode(record.OwnerKey(o.WorkloadID), o,
+	unsigned, err := (&Store{marker: s.marker}).signer().Encode(record.OwnerKey(o.WorkloadID), &o,
 		maxOwner)
 	if err != nil {
 		f.Fatal(err)
@@ -149,7 +149,7 @@ func FuzzOwner(f *testing.F) {
 		if got.WorkloadID != testSource || got.Epoch < 1 || got.StoreID != s.ID() {
 			t.Errorf("took %+v", got.Owner)
 		}
-		again, err := s.signer().Encode(record.OwnerKey(o.WorkloadID), got.Owner, 2*maxOwner)
+		again, err := s.signer().Encode(record.OwnerKey(o.WorkloadID), &got.Owner, 2*maxOwner)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,17 +211,23 @@ func FuzzMarker(f *testing.F) {
 		`"created":"2026-01-02T03:04:05Z","encryption":"age"}`))
 	f.Add([]byte(`{"format":2}`))
 	f.Add([]byte(`{"format":1,"storeID":"5A0C","encryption":"none"}`))
+	f.Add([]byte(`{"format":2,"payload":"{\"format\":2,\"storeID\":` +
+		`\"5a0c7f0be2f1439d8f0c6f4f1f0b2a11\",\"created\":\"2026-01-02T03:04:05Z\",` +
+		`\"encryption\":\"age\",\"origin\":\"6b1d8f1cf3e2540e9e1d7e5e2e1e3b22\"}","signature":""}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := readMarker(t.Context(), oneKey{data: data})
+		m, err := readMarker(t.Context(), Options{Bucket: oneKey{data: data}})
 		if err != nil {
 			return
 		}
 		text, err := document.Encode(m)
+		if m.Origin != "" {
+			text, err = m.encode(nil)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := readMarker(t.Context(), oneKey{data: text}); err != nil ||
-			again.StoreID != m.StoreID || again.Encryption != m.Encryption ||
+		if again, err := readMarker(t.Context(), Options{Bucket: oneKey{data: text}}); err != nil ||
+			again.StoreID != m.StoreID || again.Origin != m.Origin || again.Encryption != m.Encryption ||
 			!again.Created.Equal(m.Created) {
 			t.Errorf("%+v became %+v, %v", m, again, err)
 		}
@@ -231,7 +237,7 @@ func FuzzMarker(f *testing.F) {
 func FuzzPruneRecord(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	const key = "prunes/20260102T030405.678Z-0123456789ab.json"
-	good, err := s.signer().Encode(key, record.Prune{Header: s.signer().Header(key), Time: testTime,
+	good, err := s.signer().Encode(key, &record.Prune{Header: s.signer().Header(key), Time: testTime,
 		Removed: map[string][]Range{testSource: {{From: 1, To: 3}, {From: 5, To: 9}}}}, maxPruneRecord)
 	if err != nil {
 		f.Fatal(err)
@@ -241,9 +247,9 @@ func FuzzPruneRecord(f *testing.F) {
 		int64(9))
 	f.Fuzz(func(t *testing.T, data []byte, from, to int64) {
 		var r record.Prune
-		if trust, _, err := s.signer().Open(key, data, &r); err != nil {
+		if signature, err := s.signer().Open(key, data, &r); err != nil {
 			return
-		} else if trust == Trusted || trust == UnknownSigner {
+		} else if trust := signature.Trust; trust == Trusted || trust == UnknownSigner {
 			t.Errorf("trust %s without any key", trust)
 		}
 		for _, ranges := range r.Removed {
@@ -265,7 +271,7 @@ func FuzzPruneRecord(f *testing.F) {
 func FuzzPin(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	k := EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}
-	good, err := s.signer().Encode(record.PinKey(k), Pin{Header: s.signer().Header(record.PinKey(k)),
+	good, err := s.signer().Encode(record.PinKey(k), &Pin{Header: s.signer().Header(record.PinKey(k)),
 		Source: k.Source, ID: k.ID, Time: testTime, Reason: "why"}, maxPin)
 	if err != nil {
 		f.Fatal(err)

@@ -24,6 +24,7 @@ const (
 	ClassOwner        = Class("owner")
 	ClassOperation    = Class("operation")
 	ClassPrune        = Class("prune")
+	ClassCopying      = Class("copying")
 	ClassOther        = Class("other")
 )
 
@@ -39,6 +40,8 @@ var recordFolders = []struct {
 	{record.OwnerFolder, ClassOwner, false},
 	{layout.OperationFolder, ClassOperation, false},
 	{record.PruneFolder, ClassPrune, false},
+	{record.CopyingFolder, ClassCopying, false},
+	{record.CopiedFolder, ClassCopying, true},
 }
 
 // StoredKey is any key in the bucket of a store.

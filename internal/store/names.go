@@ -1,14 +1,15 @@
 package store
 
 import (
-	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"io/fs"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/envelope"
 	"github.com/mgmtd/mgmtd/internal/store/keys"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/pack"
 	"github.com/mgmtd/mgmtd/internal/store/record"
 	"github.com/mgmtd/mgmtd/internal/store/tree"
-	"time"
 )
 
 // The names of what is stored, as package layout defines them.
@@ -103,6 +104,10 @@ type (
 	ContentID  = keys.ContentID
 	ContentIDs = keys.ContentIDs
 	Trust      = keys.Trust
+	Signature  = keys.Signature
+	TrustedKey = keys.TrustedKey
+	KeyLimits  = keys.Limits
+	KeyPurpose = keys.Purpose
 )
 
 // MaxEpoch is the highest epoch of an ownership record that counts.
@@ -114,6 +119,7 @@ const (
 	UnknownSigner = keys.UnknownSigner
 	Unsigned      = keys.Unsigned
 	Unchecked     = keys.Unchecked
+	Limited       = keys.Limited
 )
 
 // Names of the files that Keygen writes.
@@ -123,6 +129,9 @@ const (
 	SigningFile    = keys.SigningFile
 	SigningPubFile = keys.SigningPubFile
 )
+
+// ExposedFile says who can read or replace a file with a secret that should not; empty for nobody.
+func ExposedFile(info fs.FileInfo) string { return keys.Exposed(info) }
 
 // LoadKeys reads and checks all keys at once. *KeyError, *UsageError; no message holds secret text.
 func LoadKeys(o KeyOptions) (*Keys, error) { return keys.Load(o) }

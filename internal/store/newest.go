@@ -9,10 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/mgmtd/mgmtd/internal/store/bucket"
-	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -48,7 +45,7 @@ type Which struct {
 func (s *Store) Newest(ctx context.Context, source string, which Which) (*Signed, []PassedOver,
 	error) {
 	n := &newest{store: s, accept: which.Accept, read: map[EnvelopeKey]candidate{}}
-	byName, err := s.storedSnapshots(ctx, source)
+	byName, err := s.ListedSnapshots(ctx, source)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +109,7 @@ func (n *newest) next(list []StoredSnapshot, batch int) (unread []StoredSnapshot
 
 func (n *newest) readAll(ctx context.Context, unread []StoredSnapshot) error {
 	read := make([]candidate, len(unread))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := task.WithContext(ctx)
 	for i, stored := range unread {
 		g.Go(func() (err error) {
 			read[i], err = n.readOne(ctx, stored)
@@ -145,15 +142,35 @@ func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate,
 	case err != nil:
 		return c, err
 	case !n.store.CanBeParent(&e):
-		c.passed = &TrustError{Key: e.Key().String(), Trust: e.Trust, KeyID: e.KeyID}
+		c.passed = e.Untrusted(e.Key().String())
 	default:
+		e.Received = stored.Modified
 		c.envelope, c.passed = &e, e.Overwritten
 	}
 	return c, nil
 }
 
 func (n *newest) result() (*Signed, []PassedOver, error) {
+	best := n.best(func(*Signed) bool { return true })
+	passed, err := n.passedOver()
+	return best, passed, err
+}
+
+// best returns the newest of the accepted envelopes that were read.
+func (n *newest) best(accept func(*Signed) bool) *Signed {
 	var best candidate
+	for _, c := range n.read {
+		if c.envelope != nil && accept(c.envelope) && (best.envelope == nil ||
+			CompareAge(c.envelope, c.received, best.envelope, best.received) > 0) {
+			best = c
+		}
+	}
+	return best.envelope
+}
+
+// passedOver returns the envelopes that did not count, by key. It returns an error when the storage
+// denies all that were read.
+func (n *newest) passedOver() ([]PassedOver, error) {
 	var passed []PassedOver
 	denied := len(n.read) > 0
 	var err error
@@ -166,15 +183,38 @@ func (n *newest) result() (*Signed, []PassedOver, error) {
 			passed = append(passed, PassedOver{Key: key, Err: c.passed})
 		}
 		denied = denied && errors.Is(c.passed, ErrDenied)
-		if c.envelope != nil && (best.envelope == nil ||
-			CompareAge(c.envelope, c.received, best.envelope, best.received) > 0) {
-			best = c
-		}
 	}
 	if denied {
+		return nil, err
+	}
+	return passed, nil
+}
+
+// NewestOfScopes returns the newest snapshot of each scope of a source, by scope, in the order and
+// with the exceptions of Newest. It reads all envelopes of the source.
+func (s *Store) NewestOfScopes(ctx context.Context, source string) ([]Signed, []PassedOver, error) {
+	list, err := s.ListedSnapshots(ctx, source)
+	if err != nil {
 		return nil, nil, err
 	}
-	return best.envelope, passed, nil
+	n := &newest{store: s, read: map[EnvelopeKey]candidate{}}
+	for batch := range slices.Chunk(list, newestReads) {
+		if err := n.readAll(ctx, batch); err != nil {
+			return nil, nil, err
+		}
+	}
+	scopes := map[string]bool{}
+	for _, c := range n.read {
+		if c.envelope != nil {
+			scopes[c.envelope.ScopeID()] = true
+		}
+	}
+	var all []Signed
+	for _, scope := range slices.Sorted(maps.Keys(scopes)) {
+		all = append(all, *n.best(func(e *Signed) bool { return e.ScopeID() == scope }))
+	}
+	passed, err := n.passedOver()
+	return all, passed, err
 }
 
 // CompareAge compares two snapshots of one source, each with the time at which the storage received
@@ -183,16 +223,4 @@ func (n *newest) result() (*Signed, []PassedOver, error) {
 func CompareAge(a *Signed, receivedA time.Time, b *Signed, receivedB time.Time) int {
 	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), receivedA.Compare(receivedB),
 		strings.Compare(a.Key().String(), b.Key().String()))
-}
-
-// storedSnapshots lists the envelopes of one source without reading them.
-func (s *Store) storedSnapshots(ctx context.Context, source string) ([]StoredSnapshot, error) {
-	var list []StoredSnapshot
-	err := s.bucket.List(ctx, layout.EnvelopeFolder+source+"/", func(i bucket.Info) error {
-		if key, err := ParseEnvelopeKey(i.Key); err == nil {
-			list = append(list, StoredSnapshot{Key: key, Size: i.Size, Modified: i.Modified})
-		}
-		return nil
-	})
-	return list, err
 }

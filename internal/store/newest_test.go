@@ -56,7 +56,10 @@ func TestATrustedEnvelopeOfANewerFormatStopsAWriter(t *testing.T) {
 	first := mustWriteSnapshot(t, s, 1, nil)
 	key := first.Key()
 	key.Time, key.ID = key.Time.Add(time.Hour), NewSnapshotID()
-	data, err := s.signer().Encode(key.String(), map[string]any{"format": 2}, maxEnvelope)
+	data, err := s.signer().Encode(key.String(), &struct {
+		Envelope
+		Format int `json:"format"`
+	}{Envelope: first.Envelope, Format: 2}, maxEnvelope)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(root, key.String()), data, 0o600)
 	}

@@ -295,7 +295,7 @@ func TestAPIMinisignAndStoreAcceptEachOthersKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if trust, _, err := keys.Verify([]byte("m"), signature); err != nil || trust != Trusted {
-		t.Errorf("trust %s, %v", trust, err)
+	if s, err := keys.Verify([]byte("m"), signature); err != nil || s.Trust != Trusted {
+		t.Errorf("trust %s, %v", s.Trust, err)
 	}
 }

@@ -31,7 +31,7 @@ type OperationRecord struct {
 // and written on the condition that their number is free. Errors: *FenceError or *UsageError,
 // which say what is missing; those of the bucket.
 func (s *Store) CanRecord(ctx context.Context) error {
-	if err := s.mayWrite(); err != nil {
+	if err := s.mayWriteOperation(); err != nil {
 		return err
 	}
 	return s.CanFence(ctx)
@@ -45,7 +45,7 @@ func (s *Store) SealOperationRecord(operation string, seq int64, head OperationH
 		return OperationRecord{}, fmt.Errorf("write operation record: %w", err)
 	}
 	k := OperationRecordKey{Operation: operation, Seq: seq, Plain: !s.Encrypted()}
-	if err := errors.Join(s.mayWrite(), k.Validate()); err != nil {
+	if err := errors.Join(s.mayWriteOperation(), k.Validate()); err != nil {
 		return fail(err)
 	}
 	if int64(len(text)) > s.limits.maxPlain {
@@ -62,7 +62,7 @@ func (s *Store) SealOperationRecord(operation string, seq int64, head OperationH
 	if err := o.Validate(); err != nil {
 		return fail(err)
 	}
-	line, err := s.signer().Encode(k.String(), o, maxHead)
+	line, err := s.signer().Encode(k.String(), &o, maxHead)
 	if err != nil {
 		return fail(err)
 	}
@@ -209,12 +209,12 @@ func (s *Store) openOperationHead(key string, line []byte) (record.Operation, er
 		return o, &CorruptError{Key: key, Reason: fmt.Sprintf("its first line is larger than %d bytes",
 			maxHead)}
 	}
-	trust, keyID, err := s.signer().Open(key, line, &o)
+	signature, err := s.signer().Open(key, line, &o)
 	if err != nil {
 		return record.Operation{}, err
 	}
-	if !s.accepted(trust) {
-		return record.Operation{}, &TrustError{Key: key, Trust: trust, KeyID: keyID}
+	if !s.accepted(signature.Trust) {
+		return record.Operation{}, signature.Untrusted(key)
 	}
 	o.Time = o.Time.UTC()
 	return o, nil

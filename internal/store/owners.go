@@ -8,18 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/record"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // SignedOwner is an ownership record as it was read.
 type SignedOwner struct {
 	Owner
-	Trust Trust
-	KeyID string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
+	Signature
 	// Seen is the highest epoch of a trusted record of this workload cluster that was read before.
 	// A record with a lower one is an old record that somebody put back.
 	Seen int64
@@ -28,10 +26,7 @@ type SignedOwner struct {
 
 // RequireTrusted returns a *TrustError unless a trusted key signed the record.
 func (o *SignedOwner) RequireTrusted() error {
-	if o.Trust == Trusted {
-		return nil
-	}
-	return &TrustError{Key: record.OwnerKey(o.WorkloadID), Trust: o.Trust, KeyID: o.KeyID}
+	return o.Require(record.OwnerKey(o.WorkloadID))
 }
 
 // Vouches reports whether a record is to be obeyed: a trusted key signed it, or the store is plain
@@ -92,12 +87,12 @@ func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, err
 			maxOwner)}
 	}
 	var o Owner
-	trust, keyID, err := s.signer().Open(key, data, &o)
+	signature, err := s.signer().Open(key, data, &o)
 	if err != nil {
 		return SignedOwner{}, err
 	}
 	o.Time = o.Time.UTC()
-	return SignedOwner{Owner: o, Trust: trust, KeyID: keyID, tag: tag}, nil
+	return SignedOwner{Owner: o, Signature: signature, tag: tag}, nil
 }
 
 // PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when
@@ -131,7 +126,7 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 		}
 		tag = previous.tag
 	}
-	data, err := s.signer().Encode(key, next, maxOwner)
+	data, err := s.signer().Encode(key, &next, maxOwner)
 	if err != nil {
 		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
 	}
@@ -200,7 +195,7 @@ const ownerReads = 8
 // readOwners reads ownership records, and returns what readOwner does of each.
 func (s *Store) readOwners(ctx context.Context, ids []string) ([]SignedOwner, []error) {
 	owners, errs := make([]SignedOwner, len(ids)), make([]error, len(ids))
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(ownerReads)
 	for i, id := range ids {
 		g.Go(func() error {

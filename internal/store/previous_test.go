@@ -111,7 +111,7 @@ func TestAnOverwrittenMarkerIsReadFromAnOlderVersion(t *testing.T) {
 func TestNoMarkerIsTakenWithoutAProof(t *testing.T) {
 	_, b, o, first := versionedStore(t, false)
 	o.Create = false
-	b.Overwrite(markerKey, []byte(`{"format":2}`))
+	b.Overwrite(markerKey, []byte(`{"format":3}`))
 	if _, err := Open(t.Context(), o); err == nil {
 		t.Error("a store of a later format was opened")
 	}
@@ -122,6 +122,10 @@ func TestNoMarkerIsTakenWithoutAProof(t *testing.T) {
 		t.Error("opened without an envelope of a trusted key")
 	}
 	b.Hide(first.Key().String())
+	if _, err := Open(t.Context(), o); err != nil {
+		t.Errorf("a hidden envelope proves as much: %v", err)
+	}
+	b.Forget(first.Key().String())
 	if _, err := Open(t.Context(), o); err == nil {
 		t.Error("opened without an envelope")
 	}

@@ -63,8 +63,8 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 		}
 		return p
 	}
-	if p := put(map[string][]int64{testSource: {1, 2, 5}}, nil); len(p.keys) != 1 {
-		t.Errorf("records %v", p.keys)
+	if p := put(map[string][]int64{testSource: {1, 2, 5}}, nil); len(p.own) != 1 {
+		t.Errorf("records %v", p.own)
 	}
 	p := put(map[string][]int64{testSource: {3}, "other": {7}}, map[string][]int64{testSource: {5, 6}})
 	if diff := cmp.Diff(map[string][]Range{testSource: {{From: 1, To: 3}},
@@ -72,16 +72,16 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 		p.Removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
-	if len(p.keys) != 1 {
-		t.Errorf("%d records, want one that has what was in the first", len(p.keys))
+	if len(p.own) != 1 {
+		t.Errorf("%d records, want one that has what was in the first", len(p.own))
 	}
 
 	// What no trusted key signed, or was moved, explains nothing.
-	data, err := bucket.ReadAll(t.Context(), records, p.keys[0].Key, maxPruneRecord)
+	data, err := bucket.ReadAll(t.Context(), records, p.own[0].Key, maxPruneRecord)
 	if err != nil {
 		t.Fatal(err)
 	}
-	moved := strings.Replace(p.keys[0].Key, "prunes/2026", "prunes/2025", 1)
+	moved := strings.Replace(p.own[0].Key, "prunes/2026", "prunes/2025", 1)
 	if err := records.Put(t.Context(), moved, data); err != nil {
 		t.Fatal(err)
 	}

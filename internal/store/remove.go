@@ -17,6 +17,9 @@ import (
 // success, so all of it may run twice. ErrRetained when the storage does not let it be deleted yet.
 
 func (s *Store) remove(ctx context.Context, key string) error {
+	if err := s.refuseReadOnly(); err != nil {
+		return err
+	}
 	r, ok := s.bucket.(bucket.Remover)
 	if !ok {
 		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
@@ -37,6 +40,9 @@ func requireModTime(i bucket.Info) error {
 // MayRemove checks the conditions for removing before anything is removed. A *UsageError says what
 // is missing.
 func (s *Store) MayRemove() error {
+	if err := s.refuseReadOnly(); err != nil {
+		return err
+	}
 	if _, ok := s.bucket.(bucket.Remover); !ok {
 		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
 	}
@@ -52,30 +58,6 @@ func (s *Store) RemoveSnapshot(ctx context.Context, k EnvelopeKey) error {
 // RemoveContent removes a pack, a shard or a tree. The caller has made sure that no envelope names
 // it, and none will.
 func (s *Store) RemoveContent(ctx context.Context, k Key) error { return s.remove(ctx, string(k)) }
-
-// StoredSnapshot is an envelope in the bucket, read or not.
-type StoredSnapshot struct {
-	Key EnvelopeKey
-	// Size and Modified are what the storage says.
-	Size     int64
-	Modified time.Time
-}
-
-// StoredSnapshots lists the envelopes of all sources without reading them: oldest first within a
-// source. Files with other names are passed over.
-func (s *Store) StoredSnapshots(ctx context.Context) ([]StoredSnapshot, error) {
-	var list []StoredSnapshot
-	err := s.bucket.List(ctx, layout.EnvelopeFolder, func(i bucket.Info) error {
-		if key, err := ParseEnvelopeKey(i.Key); err == nil {
-			if err := requireModTime(i); err != nil {
-				return err
-			}
-			list = append(list, StoredSnapshot{Key: key, Size: i.Size, Modified: i.Modified})
-		}
-		return nil
-	})
-	return list, err
-}
 
 // StoredContent is a pack, a shard or a tree in the bucket.
 type StoredContent struct {
@@ -136,4 +118,16 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
 		}
 	}
 	return gone, nil
+}
+
+// Sweep removes what writes that were killed before a time left in the bucket, and calls removed
+// with the size of each.
+func (s *Store) Sweep(ctx context.Context, before time.Time, removed func(size int64)) error {
+	if err := s.refuseReadOnly(); err != nil {
+		return err
+	}
+	if b, ok := s.bucket.(bucket.Sweeper); ok {
+		return b.Sweep(ctx, before, removed)
+	}
+	return nil
 }

@@ -19,9 +19,10 @@ func Exceeded(began, now time.Time, limit time.Duration) bool {
 }
 
 // CanBeParent reports whether the next snapshot of its source may follow e. An envelope of an
-// unknown signer, or an unsigned one in an encrypted store, does not count: anybody who can write
-// to the bucket could end the sequence numbers of a source with it.
+// unknown signer, of a key whose limits do not allow it, or an unsigned one in an encrypted store,
+// does not count: anybody who can write to the bucket could end the sequence numbers of a source
+// with it.
 func (s *Store) CanBeParent(e *Signed) bool {
-	return e.Trust != UnknownSigner && (!s.Encrypted() || e.Trust != Unsigned) &&
-		e.Sequence != math.MaxInt64
+	signed := e.Trust == Trusted || e.Trust == Unchecked || e.Trust == Unsigned && !s.Encrypted()
+	return signed && e.Sequence != math.MaxInt64
 }

@@ -19,10 +19,13 @@ const maxEnvelope = 1 << 20
 // Signed is an envelope as it was read.
 type Signed struct {
 	Envelope
+	// HeldBy is the id of the store that it was read from: in a copy not the StoreID of the envelope.
+	HeldBy string
 	SHA256 string // of the stored file; what a child names as its parent
 	Size   int64  // of the stored file
-	Trust  Trust
-	KeyID  string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
+	Signature
+	// Received is when the storage received the envelope, where a list told: Newest sets it.
+	Received time.Time
 	// Overwritten is why the current version of the key does not count, when the envelope was read
 	// from an older one; nil otherwise.
 	Overwritten error
@@ -30,16 +33,14 @@ type Signed struct {
 
 // RequireTrusted returns a *TrustError unless a trusted key signed the envelope.
 func (s *Signed) RequireTrusted() error {
-	if s.Trust == Trusted {
-		return nil
-	}
-	return &TrustError{Key: s.Key().String(), Trust: s.Trust, KeyID: s.KeyID}
+	return s.Require(s.Key().String())
 }
 
 // PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses
-// (ErrNotFound) when the tree is not there. It sets Format and StoreID and signs if there is a
-// signing key. Run twice with the same envelope it succeeds; ErrExists when another one has its
-// key, ErrForeign when StoreID is set to another store's, or the bucket holds another store by now.
+// (ErrNotFound) when the tree is not there. It sets Format, StoreID and Recipients, and signs if
+// there is a signing key. Run twice with the same envelope it succeeds; ErrExists when another has
+// its key, ErrForeign when StoreID is set to another store's, or the bucket holds another store by
+// now.
 func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	if err := s.mayWrite(); err != nil {
 		return Signed{}, err
@@ -49,6 +50,7 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	}
 	e.Format, e.StoreID, e.Time = Format, s.ID(), e.Time.UTC().Truncate(time.Millisecond)
 	e.Expires = e.Expires.UTC().Truncate(time.Millisecond)
+	e.Recipients = s.Recipients()
 	if err := e.Validate(); err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
@@ -82,19 +84,19 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 // GetEnvelope reads and checks one envelope: the signature, then that it is what its name says (an
 // old one under a new name is damage) and of this store. It does not require a signature: see
 // Signed.RequireTrusted. In a versioned bucket, where somebody wrote over the key, it returns the
-// newest version that a trusted key signed (Signed.Overwritten). Errors: ErrNotFound, also when the
+// version that a trusted key signed (Signed.Overwritten). Errors: ErrNotFound, also when the
 // key was deleted; *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error) {
 	var e Signed
 	data, err := bucket.ReadAll(ctx, s.bucket, key.String(), maxEnvelope)
 	if err == nil {
-		e, err = s.openEnvelope(key, data)
+		e, err = s.openProven(ctx, key, data)
 	}
 	why := err
 	format, isFormat := errors.AsType[*FormatError](err)
 	switch {
 	case err == nil && e.Trust != Trusted && s.keys.CanTrust():
-		why = &TrustError{Key: key.String(), Trust: e.Trust, KeyID: e.KeyID}
+		why = e.Untrusted(key.String())
 	case !IsUnusable(err), isFormat && format.Trusted:
 		return e, err
 	}
@@ -111,34 +113,25 @@ func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error
 
 func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {
 	var e Envelope
-	trust, keyID, err := s.signer().Open(key.String(), data, &e)
+	signature, err := s.snapshotSigner().Open(key.String(), data, &e)
 	if err != nil {
 		return Signed{}, err
 	}
 	e.Time, e.Expires = e.Time.UTC(), e.Expires.UTC()
-	return Signed{Envelope: e, SHA256: layout.SHA256Hex(data), Size: int64(len(data)), Trust: trust,
-		KeyID: keyID}, nil
+	return Signed{Envelope: e, HeldBy: s.ID(), SHA256: layout.SHA256Hex(data),
+		Size: int64(len(data)), Signature: signature}, nil
 }
 
 // Snapshots lists the envelopes of one source, or of all when source is "", without reading them:
 // oldest first within a source. Files with other names are passed over.
 func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, error) {
-	prefix := layout.EnvelopeFolder
-	if source != "" {
-		if !layout.ValidSource(source) {
-			return nil, fmt.Errorf("list snapshots: source %.40q is not a UID", source)
-		}
-		prefix += source + "/"
-	}
-	var keys []EnvelopeKey
-	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
-		if key, err := ParseEnvelopeKey(i.Key); err == nil {
-			keys = append(keys, key)
-		}
-		return nil
-	})
+	list, err := s.ListedSnapshots(ctx, source)
 	if err != nil {
 		return nil, err
+	}
+	var keys []EnvelopeKey
+	for _, stored := range list {
+		keys = append(keys, stored.Key)
 	}
 	return keys, nil
 }

@@ -22,6 +22,8 @@ const (
 	maxMarker  = 64 << 10
 	encryptAge = "age"
 	encryptNo  = "none"
+
+	storeIDLength = 32
 )
 
 // Store is an opened store. It holds no connection, no lock and no cache; opening another one on
@@ -33,6 +35,12 @@ type Store struct {
 	marker marker
 	limits limits
 	epochs EpochMemory // may be nil
+
+	ancestry *ancestry
+	// readOnly refuses every write; the bucket refuses them, too.
+	readOnly bool
+	// home: the operator lets a copy hold ownership records; see AsOwnershipHome.
+	home bool
 }
 
 // marker is mgmtd.json.
@@ -41,6 +49,12 @@ type marker struct {
 	StoreID    string    `json:"storeID"`
 	Created    time.Time `json:"created"`
 	Encryption string    `json:"encryption"`
+	// Origin is the id of the store that this one is a copy of; empty when it is no copy.
+	Origin string `json:"origin,omitempty"`
+	// RecordsCopied says that a copy has had a record of each snapshot since it was made.
+	RecordsCopied bool `json:"recordsCopied,omitempty"`
+
+	sha256 string // of the bytes that were read or written
 }
 
 // Options of Open. Only Bucket is needed to list snapshots and to verify their structure.
@@ -53,6 +67,8 @@ type Options struct {
 	Plain bool
 	// Create makes the store when there is none, for the first snapshot.
 	Create bool
+	// ReadOnly opens the store for reading: nothing is written, created or removed.
+	ReadOnly bool
 	// Epochs remembers the epochs of ownership records; nil remembers none.
 	Epochs EpochMemory
 	// Now is the clock, for the time of creation; nil means time.Now.
@@ -70,6 +86,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if o.Plain && o.Keys.CanEncrypt() {
 		return nil, &UsageError{Text: "open store: plain and recipients exclude each other"}
+	}
+	if o.ReadOnly {
+		o.Bucket, o.Create = bucket.ReadOnly(o.Bucket), false
 	}
 	if o.Create && !o.Plain && !o.Keys.CanEncrypt() {
 		return nil, errNoRecipient()
@@ -90,8 +109,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newStore(o, m)
+}
+
+// newStore returns the store of a marker, if the options fit it.
+func newStore(o Options, m marker) (*Store, error) {
 	s := &Store{bucket: o.Bucket, keys: o.Keys, plain: o.Plain, marker: m, limits: formatLimits(),
-		epochs: o.Epochs}
+		epochs: o.Epochs, readOnly: o.ReadOnly, ancestry: &ancestry{}}
 	if o.Plain && s.Encrypted() {
 		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is encrypted, not plain",
 			Tip:    "open it as encrypted: give recipients to write, an identity to read",
@@ -125,7 +149,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 	}
 	if other != "" {
 		// Somebody else may have made the store meanwhile.
-		m, err := readMarker(ctx, o.Bucket)
+		m, err := readMarker(ctx, o)
 		if !errors.Is(err, ErrNotFound) {
 			return m, err
 		}
@@ -145,9 +169,18 @@ func create(ctx context.Context, o Options) (marker, error) {
 	}
 	err = o.Bucket.Put(ctx, markerKey, data)
 	if errors.Is(err, ErrExists) {
-		return readMarker(ctx, o.Bucket)
+		return readMarker(ctx, o)
 	}
-	return m, err
+	if err != nil {
+		return m, err
+	}
+	m.sha256 = layout.SHA256Hex(data)
+	// Without conditional writes another one may have written over it. What cannot be read now is
+	// compared before each envelope (checkStoreID).
+	if there, err := readMarker(ctx, o); err == nil {
+		m = there
+	}
+	return m, nil
 }
 
 // orphaned returns an error for a key that belongs to a store, in a place without one.
@@ -180,40 +213,50 @@ func firstKey(ctx context.Context, b bucket.Bucket) (string, error) {
 
 // findMarker reads mgmtd.json, or the older version of it that is that of the store.
 func findMarker(ctx context.Context, o Options) (marker, error) {
-	m, err := readMarker(ctx, o.Bucket)
+	m, err := readMarker(ctx, o)
 	if previous, found, searchErr := previousMarker(ctx, o, err); found || searchErr != nil {
 		return previous, searchErr
 	}
 	return m, err
 }
 
-func readMarker(ctx context.Context, b bucket.Bucket) (marker, error) {
-	data, err := bucket.ReadAll(ctx, b, markerKey, maxMarker)
+func readMarker(ctx context.Context, o Options) (marker, error) {
+	data, err := bucket.ReadAll(ctx, o.Bucket, markerKey, maxMarker)
 	if err != nil {
 		return marker{}, err
 	}
-	return parseMarker(data)
+	return parseMarker(data, o.Keys)
 }
 
-// parseMarker decodes mgmtd.json. *FormatError; *CorruptError.
-func parseMarker(data []byte) (marker, error) {
-	if found, err := document.FormatOf(data); err != nil {
+// parseMarker decodes mgmtd.json. *FormatError; *CorruptError; *TrustError for that of a copy.
+func parseMarker(data []byte, keys *Keys) (marker, error) {
+	found, err := document.FormatOf(data)
+	switch {
+	case err != nil:
 		return marker{}, &FormatError{Key: markerKey, Reason: err.Error()}
-	} else if found != Format {
+	case found == formatCopy:
+		return parseCopyMarker(data, keys)
+	case found != Format:
 		return marker{}, &FormatError{Key: markerKey, Format: found}
 	}
 	var m marker
 	if err := document.Decode(data, &m); err != nil {
 		return marker{}, &CorruptError{Key: markerKey, Reason: err.Error()}
 	}
+	m.sha256 = layout.SHA256Hex(data)
+	m.Origin, m.RecordsCopied = "", false // of format 1 nothing but the other four fields counts
+	return m, m.check()
+}
+
+// check returns a *CorruptError for what breaks the format.
+func (m *marker) check() error {
 	switch {
-	case !layout.IsHex(m.StoreID, 32):
-		return marker{}, &CorruptError{Key: markerKey, Reason: "storeID is not 32 lower-case hex digits"}
+	case !layout.IsHex(m.StoreID, storeIDLength):
+		return &CorruptError{Key: markerKey, Reason: "storeID is not 32 lower-case hex digits"}
 	case m.Encryption != encryptAge && m.Encryption != encryptNo:
-		return marker{}, &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" " +
-			"nor \"none\""}
+		return &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" nor \"none\""}
 	}
-	return m, nil
+	return nil
 }
 
 // ID returns the store's id, 32 hex digits.
@@ -225,20 +268,80 @@ func (s *Store) Encrypted() bool { return s.marker.Encryption == encryptAge }
 // Created returns when the store was made.
 func (s *Store) Created() time.Time { return s.marker.Created }
 
+// Recipients returns the fingerprints of those whom new content is encrypted to; none in a plain
+// store.
+func (s *Store) Recipients() []string {
+	if !s.Encrypted() {
+		return nil
+	}
+	return s.keys.RecipientFingerprints()
+}
+
+// Identities returns the fingerprints of the recipients whose identities the store was opened with.
+func (s *Store) Identities() []string { return s.keys.IdentityFingerprints() }
+
 // String returns where the store is.
 func (s *Store) String() string { return s.bucket.String() }
 
 // mayWrite checks the conditions for writing before any work is done. A *UsageError says what is
 // missing.
 func (s *Store) mayWrite() error {
-	switch {
-	case s.Encrypted() && !s.keys.CanEncrypt():
+	if err := s.AcceptsSnapshots(); err != nil {
+		return err
+	}
+	return s.mayEncrypt()
+}
+
+// AcceptsSnapshots returns a *UsageError for a store that takes no snapshots: a copy, and one that
+// was opened for reading.
+func (s *Store) AcceptsSnapshots() error {
+	if s.Origin() != "" {
+		return s.errCopy()
+	}
+	return s.refuseReadOnly()
+}
+
+// mayWriteOperation is mayWrite for the records of operations. A copy has those of restores that
+// record ownership there.
+func (s *Store) mayWriteOperation() error {
+	if s.Origin() != "" && !s.home {
+		return s.errCopy()
+	}
+	return s.mayEncrypt()
+}
+
+func (s *Store) errCopy() error {
+	return &UsageError{Text: "write to store " + s.String() + ": it is a copy of store " + s.Origin(),
+		Tip: "write to that store; a copy gets what a copy run brings, and nothing else"}
+}
+
+// mayEncrypt is mayWrite without regard to whether the store is a copy.
+func (s *Store) mayEncrypt() error {
+	if err := s.refuseReadOnly(); err != nil {
+		return err
+	}
+	if s.Encrypted() && !s.keys.CanEncrypt() {
 		return errNoRecipient()
-	case !s.Encrypted() && !s.plain:
+	}
+	return s.mayWritePlain()
+}
+
+// mayWritePlain refuses a plain store that was not opened as one.
+func (s *Store) mayWritePlain() error {
+	if !s.Encrypted() && !s.plain {
 		return &UsageError{Text: "write to store " + s.String() + ": it is plain",
 			Tip: "open it as plain, or use another store", TipKey: object.HintPlain}
 	}
 	return nil
+}
+
+// refuseReadOnly returns a *UsageError when the store was opened for reading.
+func (s *Store) refuseReadOnly() error {
+	if !s.readOnly {
+		return nil
+	}
+	return &UsageError{Text: "write to store " + s.String() + ": its location is read-only",
+		Tip: "use another location, or set accessMode: ReadWrite"}
 }
 
 // checkStoreID reads mgmtd.json again and compares its id with that of the store that was opened.
@@ -251,7 +354,7 @@ func (s *Store) checkStoreID(ctx context.Context) error {
 		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing,
 			Err: errors.New("it holds no " + markerKey + " any more")}
 	}
-	if err == nil && m.StoreID != s.ID() {
+	if err == nil && (m.StoreID != s.ID() || m.Origin != s.Origin()) {
 		return &BucketError{Op: "open", Key: s.String(), Class: ErrForeign,
 			Err: fmt.Errorf("it was opened as store %s, now it is %s", s.ID(), m.StoreID)}
 	}

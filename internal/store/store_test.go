@@ -54,7 +54,7 @@ func TestOpenChecksFormatAndKeys(t *testing.T) {
 		{"plain, only to read", plain1, "", Options{Keys: reader}, nil},
 		{"plain, with recipients", plain1, "", Options{Keys: keys}, isUsage},
 		{"plain, with recipients, create", plain1, "", Options{Keys: keys, Create: true}, isUsage},
-		{"future format", strings.Replace(age1, `:1,`, `:2,`, 1), "", Options{}, isFormat(2)},
+		{"future format", strings.Replace(age1, `:1,`, `:3,`, 1), "", Options{}, isFormat(3)},
 		{"future format, nothing else known", `{"format":7,"layout":[]}`, "",
 			Options{Keys: keys, Create: true}, isFormat(7)},
 		{"a later field of format 1", strings.Replace(age1, `}`, `,"note":"x"}`, 1), "", Options{}, nil},

@@ -17,8 +17,7 @@ import (
 // SignedVerification is the result of a verify as it was read.
 type SignedVerification struct {
 	Verification
-	Trust Trust
-	KeyID string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
+	Signature
 }
 
 const (
@@ -32,7 +31,8 @@ const (
 // by those who read with them: it can be signed, or the store is plain, was opened as plain and
 // without trusted keys.
 func (s *Store) CanRecordVerifications() bool {
-	return s.keys.CanSign() || !s.Encrypted() && s.plain && !s.keys.CanTrust()
+	return !s.readOnly &&
+		(s.signsChecks() || !s.keys.CanSign() && !s.Encrypted() && s.plain && !s.keys.CanTrust())
 }
 
 // PutVerification records the result of a verify of the snapshot e. Level, Time, Writer, Outcome,
@@ -42,6 +42,9 @@ func (s *Store) CanRecordVerifications() bool {
 // *UsageError when the result would not be accepted: see CanRecordVerifications.
 func (s *Store) PutVerification(ctx context.Context, e Signed, c Verification) (SignedVerification,
 	error) {
+	if err := s.refuseReadOnly(); err != nil {
+		return SignedVerification{}, err
+	}
 	if !s.CanRecordVerifications() {
 		return SignedVerification{}, &UsageError{Text: "record the result of a verify: no key to " +
 			"sign it with",
@@ -70,7 +73,7 @@ func (s *Store) PutVerification(ctx context.Context, e Signed, c Verification) (
 			break
 		}
 	}
-	data, err := s.signer().Encode(c.Key, c, maxVerification)
+	data, err := s.signer().Encode(c.Key, &c, maxVerification)
 	if err != nil {
 		return SignedVerification{}, fmt.Errorf("record verification: %w", err)
 	}
@@ -94,12 +97,12 @@ func (s *Store) GetVerification(ctx context.Context, k VerificationKey) (SignedV
 
 func (s *Store) openVerification(key string, data []byte) (SignedVerification, error) {
 	var v Verification
-	trust, keyID, err := s.signer().Open(key, data, &v)
+	signature, err := s.snapshotSigner().Open(key, data, &v)
 	if err != nil {
 		return SignedVerification{}, err
 	}
 	v.Time, v.Snapshot.Time = v.Time.UTC(), v.Snapshot.Time.UTC()
-	return SignedVerification{Verification: v, Trust: trust, KeyID: keyID}, nil
+	return SignedVerification{Verification: v, Signature: signature}, nil
 }
 
 // VerificationKeys lists the verifications of the snapshots of one source, or of all when source is

@@ -267,7 +267,7 @@ func TestI8UntrustedOrDamagedVerificationDoesNotCount(t *testing.T) {
 			other := *s
 			other.marker.StoreID = strings.Repeat("0", 32)
 			c.StoreID = other.ID()
-			data, err := other.signer().Encode(c.Key, c.Verification, maxVerification)
+			data, err := other.signer().Encode(c.Key, &c.Verification, maxVerification)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -348,7 +348,8 @@ func TestDamageCountsUntilACheckAsDeepFindsNone(t *testing.T) {
 		var list []SignedVerification
 		for _, c := range tt.checks {
 			c.Snapshot.SHA256 = e.SHA256
-			list = append([]SignedVerification{{Verification: c, Trust: Unsigned}}, list...)
+			list = append([]SignedVerification{{Verification: c,
+				Signature: Signature{Trust: Unsigned}}}, list...)
 		}
 		got, ok := s.DecidingVerification(e, list)
 		if want := tt.checks[tt.want]; !ok || !got.Time.Equal(want.Time) {
@@ -398,7 +399,7 @@ func FuzzCheck(f *testing.F) {
 	c.Format, c.StoreID, c.Key, c.ID = Format, s.ID(), k.String(), k.ID
 	c.Snapshot = VerifiedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID,
 		SHA256: layout.SHA256Hex(nil)}
-	data, err := s.signer().Encode(c.Key, c, maxVerification)
+	data, err := s.signer().Encode(c.Key, &c, maxVerification)
 	if err != nil {
 		f.Fatal(err)
 	}

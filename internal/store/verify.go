@@ -11,10 +11,9 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Finding is a finding about one key.
@@ -66,12 +65,26 @@ func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(V
 		report.Findings = append(report.Findings, finding)
 	}
 	keys := slices.Concat(tree.Shards, tree.Packs)
-	report.Keys = len(keys)
+	content, err := s.VerifyContent(ctx, keys, progress)
+	report.Keys, report.Bytes = content.Keys, content.Bytes
+	report.Findings = append(report.Findings, content.Findings...)
+	slices.SortFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(a.Key, b.Key) })
+	return report, err
+}
+
+// VerifyContent checks without an identity that each of these keys is there with the bytes of its
+// name. Report, error and progress are those of VerifyStructure.
+func (s *Store) VerifyContent(ctx context.Context, keys []Key, progress func(VerifyProgress)) (
+	VerifyReport, error) {
+	report := VerifyReport{Keys: len(keys)}
 	var mu sync.Mutex
 	done := 0
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := task.WithContext(ctx)
 	group.SetLimit(verifyReads)
 	for _, key := range keys {
+		if ctx.Err() != nil {
+			break
+		}
 		group.Go(func() error {
 			size, err := s.verifyKey(ctx, key)
 			mu.Lock()
@@ -93,6 +106,9 @@ func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(V
 	}
 	if err := group.Wait(); err != nil {
 		return report, err
+	}
+	if done < len(keys) {
+		return report, context.Cause(ctx)
 	}
 	slices.SortFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(a.Key, b.Key) })
 	return report, nil

@@ -31,6 +31,8 @@ type Options struct {
 	Level     store.VerifyLevel
 	// Percent of the packs whose objects are compared; see Percent.
 	Percent int
+	// Subset of the packs whose objects are compared at level sample, instead of Percent.
+	Subset store.Subset
 	// Writer names this program and its version.
 	Writer string
 	// CatalogOnly leaves the result out of the store.
@@ -52,12 +54,24 @@ func Percent(level store.VerifyLevel, percent int) (int, error) {
 	return 100, nil
 }
 
+// CheckSubset returns a *store.UsageError for a subset that a level, or a percentage that was asked
+// for, leaves without a meaning.
+func CheckSubset(level store.VerifyLevel, percent int, subset store.Subset) error {
+	if subset != (store.Subset{}) && (percent != 0 || level != store.LevelSample) {
+		return &store.UsageError{Text: "a subset is of a sample, and replaces the percentage",
+			Tip: "choose the level sample and no percentage; the level full reads all"}
+	}
+	return subset.Check()
+}
+
 // Result is what a verification found.
 type Result struct {
 	// Verification is what is recorded. Its level is structure when no more was checked. Its
 	// outcome is empty when the signature alone is not accepted: that says nothing about the store.
 	Verification store.Verification
 	Findings     []object.Finding
+	// Retained is until when the storage retains everything that the snapshot names.
+	Retained store.Retained
 
 	damaged, of int // how many of the checked things are damaged
 	elsewhere   int // errors that are about the store, not about this snapshot
@@ -146,6 +160,9 @@ func (r *run) verify(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.retained(ctx); err != nil {
+		return err
+	}
 	if r.damaged == 0 && r.Untrusted == nil && r.Level != store.LevelStructure {
 		r.what = "objects"
 		if err := r.content(ctx); err != nil {
@@ -217,9 +234,13 @@ func (r *run) content(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := s.Verify(ctx, r.Percent, func(done, total int64) {
-		r.Progress("objects checked", done, total)
-	})
+	progress := func(done, total int64) { r.Progress("objects checked", done, total) }
+	var report snapshot.Verification
+	if r.Subset != (store.Subset{}) {
+		report, err = s.VerifySubset(ctx, r.Subset, progress)
+	} else {
+		report, err = s.Verify(ctx, r.Percent, progress)
+	}
 	if err != nil {
 		return err
 	}

@@ -254,3 +254,44 @@ func TestPercentIsForSamplesOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestADeletedResultIsKnownToTheHostThatRecordedIt: who deletes a result "damaged" from the store
+// does not make the snapshot whole again for the host that found it.
+func TestADeletedResultIsKnownToTheHostThatRecordedIt(t *testing.T) {
+	f := newFixture(t)
+	e := f.take()
+	o := f.options(e, store.LevelStructure)
+	if _, err := Record(t.Context(), o, f.run(o)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := filepath.Glob(filepath.Join(f.root, "checks/*/*/*"))
+	if err != nil || len(before) != 1 {
+		t.Fatal(before, err)
+	}
+	f.remove("packs/*/*")
+	if _, err := Record(t.Context(), o, f.run(o)); err != nil {
+		t.Fatal(err)
+	}
+	after, err := filepath.Glob(filepath.Join(f.root, "checks/*/*/*"))
+	if err != nil || len(after) != 2 {
+		t.Fatal(after, err)
+	}
+	for _, file := range after {
+		if file != before[0] {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	keys, err := f.store.VerificationKeys(t.Context(), f.source.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Lookup(t.Context(), f.catalog, f.store, e, keys[e.Key().String()])
+	if err != nil || k.Verification == nil || k.Verification.OK {
+		t.Errorf("%+v, %v", k.Verification, err)
+	}
+	if whole, err := Whole(t.Context(), f.catalog, f.store); err != nil || len(whole) > 0 {
+		t.Errorf("whole: %v, %v", whole, err)
+	}
+}

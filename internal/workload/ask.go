@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
@@ -165,7 +167,9 @@ func (k *Kubeconfig) transport(ca []*x509.Certificate) *http.Transport {
 	if k.client != nil {
 		config.Certificates = []tls.Certificate{*k.client}
 	}
+	dialer := &net.Dialer{Control: refuseLinkLocal}
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
+		DialContext:         dialer.DialContext,
 		TLSHandshakeTimeout: AnswerWithin, MaxResponseHeaderBytes: 64 << 10}
 }
 
@@ -173,6 +177,23 @@ func (k *Kubeconfig) transport(ca []*x509.Certificate) *http.Transport {
 func (k *Kubeconfig) newClient(transport *http.Transport) *client {
 	return &client{server: k.server, token: k.token, http: &http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+var errLinkLocal = errors.New("an address of the link of this host")
+
+// refuseLinkLocal refuses to connect to an address behind which only services of this host's own
+// link are, such as the metadata of a cloud: no workload cluster is there, and the kubeconfig comes
+// from a snapshot. It is called with the address that a name stands for. Loopback addresses are not
+// refused: a port-forward to an API server has one.
+func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := at.Addr().Unmap(); ip.IsLinkLocalUnicast() || ip.IsMulticast() {
+		return errLinkLocal
+	}
+	return nil
 }
 
 var errOtherCA = errors.New("another CA")
@@ -280,6 +301,8 @@ func (c *client) unanswered(err error) error {
 	case errors.Is(err, errOtherCA):
 		return &CAError{"its API server at " + c.server.Host + " has a certificate of another CA than " +
 			"the one in the snapshot"}
+	case errors.Is(err, errLinkLocal):
+		return &UnknownError{Reason: "its address is one of the link of this host"}
 	case errors.As(err, &unknown):
 		return &CAError{"its API server at " + c.server.Host + " has a certificate that the kubeconfig " +
 			"does not trust"}

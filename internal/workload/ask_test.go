@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,20 @@ func TestAnswersAreUntrusted(t *testing.T) {
 	if state, err := k.Ask(t.Context(), nil, nil); err != nil || len(state.UID) > 1024 ||
 		strings.Contains(state.UID, "\x1b") {
 		t.Errorf("%v %v", state, err)
+	}
+}
+
+// TestServicesOfTheLinkAreNeverAsked: the kubeconfig of a snapshot must not lead to the metadata of
+// the cloud of this host.
+func TestServicesOfTheLinkAreNeverAsked(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	text := string(s.Kubeconfig(t, time.Now().Add(time.Hour)))
+	server := regexp.MustCompile(`https://[0-9.:]+`)
+	for _, address := range []string{"169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"} {
+		k := parse(t, []byte(server.ReplaceAllString(text, "https://"+address+":443")))
+		if err := k.Reach(t.Context()); err == nil || !strings.Contains(err.Error(), "link of this host") {
+			t.Errorf("%s: %v, want it refused", address, err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/service/access"
 )
 
 // Config is a configuration that was read and checked.
@@ -19,6 +20,12 @@ type Config struct {
 	IdentityFile string
 	// Metrics is the address of the HTTP server for metrics; empty means none.
 	Metrics string
+	// AuditLog is the path of the audit log; empty means that it is a part of the log.
+	AuditLog string
+	// Warnings are what is not wrong, and probably not meant.
+	Warnings []Problem
+
+	documents []*document
 }
 
 // Listen says where the API is served.
@@ -27,6 +34,8 @@ type Listen struct {
 	Unix, TCP string
 	// CertFile, KeyFile and ClientCAFile are set when TCP is.
 	CertFile, KeyFile, ClientCAFile string
+	// Access gives clients and members of groups their roles. Its UID is for the caller to set.
+	Access access.Rules
 }
 
 // Load reads and checks the file. Paths in it that are not absolute start at its folder. The error
@@ -60,8 +69,8 @@ func read(path string, standalone bool) (*Config, error) {
 type reader struct {
 	file, dir string
 	// standalone: the files that the configuration names are not opened.
-	standalone bool
-	problems   []Problem
+	standalone         bool
+	problems, warnings []Problem
 }
 
 // read makes a Config of the text, which is of use only when there are no problems.
@@ -94,6 +103,8 @@ func (r *reader) read(text []byte) *Config {
 		c = d.readOwn()
 	}
 	c.Service.Daemon = !r.standalone
+	c.Warnings = r.warnings
+	c.documents = slices.Concat(own, locations, schedules)
 	keys := service.StoreOptions{}
 	if len(c.Service.Locations) == 1 {
 		keys = c.Service.Locations[0].Store

@@ -19,6 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/service/access"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
 
@@ -38,7 +39,8 @@ func folder(t *testing.T) string {
 	for name, text := range map[string]string{
 		"prod.kubeconfig": `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://x"}}]}`,
 		"broken":          "token: [",
-		"aws":             "[default]\naws_access_key_id=a\naws_secret_access_key=b\n",
+		"aws":             "[p]\naws_access_key_id=a\naws_secret_access_key=b\n",
+		"customer":        strings.Repeat("k", 32),
 		"recipient":       strings.TrimSpace(string(recipient)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -73,7 +75,7 @@ spec:
   recipients: [RECIPIENT]
   signingKeyFile: signing.key
   trustedKeyFiles: [signing.pub]
-  listen: {unix: mgmtd.sock}
+  listen: {unix: mgmtd.sock, groups: [{name: "20", role: view}, {name: "21", role: restore}]}
   metrics: 127.0.0.1:8085
   retention: {keepLast: 3, keepDaily: 7, keepWithin: 1d12h, grace: 4h}
   rules: []
@@ -114,13 +116,55 @@ spec:
 apiVersion: velero.io/v1
 kind: Schedule
 metadata: {name: often, annotations: {mgmtd.dev/management-cluster: edge, mgmtd.dev/jitter: 10s}}
-spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, b], storageLocation: disk}}
+spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, b], storageLocation: disk,
+  labelSelector: {matchLabels: {tier: gold, example.com/a: b}, matchExpressions: [{key: region, operator: NotIn, values: [us, eu]}, {key: old, operator: DoesNotExist}]}}}
 `
+
+// TestDefaultSocketIsInTheFolderThatSystemdMade: the packaged user cannot make one in /run.
+func TestDefaultSocketIsInTheFolderThatSystemdMade(t *testing.T) {
+	dir := folder(t)
+	for given, want := range map[string]string{"": DefaultSocket, "/run/mgmtd": "/run/mgmtd/mgmtd.sock",
+		"/run/a:/run/b": "/run/a/mgmtd.sock", "relative": DefaultSocket} {
+		t.Setenv("RUNTIME_DIRECTORY", given)
+		c, err := load(t, dir, strings.Replace(goodOwn, "listen: {unix: mgmtd.sock, groups", "listen: {groups",
+			1)+goodVelero)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Listen.Unix != want {
+			t.Errorf("RUNTIME_DIRECTORY=%q: %s, want %s", given, c.Listen.Unix, want)
+		}
+	}
+}
+
+// TestSecretFilesThatOthersCanReadAreAWarning: their tools do not insist on a mode either.
+func TestSecretFilesThatOthersCanReadAreAWarning(t *testing.T) {
+	dir := folder(t)
+	for mode, want := range map[os.FileMode]string{0o600: "", 0o640: "",
+		0o644: "everybody on this host can read it (mode 0644)"} {
+		if err := os.Chmod(filepath.Join(dir, "prod.kubeconfig"), mode); err != nil {
+			t.Fatal(err)
+		}
+		c, err := load(t, dir, goodOwn+goodVelero)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := ""
+		for _, w := range c.Warnings {
+			if strings.Contains(w.String(), "prod.kubeconfig") {
+				found = w.String()
+			}
+		}
+		if !strings.Contains(found, want) || (found == "") != (want == "") {
+			t.Errorf("mode %v: warning %q, want %q", mode, found, want)
+		}
+	}
+}
 
 func TestLoadReadsEverySetting(t *testing.T) {
 	dir := folder(t)
 	c, err := load(t, dir, strings.Replace(goodOwn, "  listen",
-		"  identityFile: identity.txt\n  listen", 1)+goodVelero)
+		"  identityFile: identity.txt\n  auditLog: audit.log\n  listen", 1)+goodVelero)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +172,7 @@ func TestLoadReadsEverySetting(t *testing.T) {
 		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main",
 			SkipImmediately: true, TTL: 720 * time.Hour},
 		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a",
-			"b"}, Paused: true, Jitter: 10 * time.Second},
+			"b"}, Selector: "!old,example.com/a=b,region notin (eu,us),tier=gold", Paused: true, Jitter: 10 * time.Second},
 	}
 	if diff := cmp.Diff(want, c.Service.Schedules); diff != "" {
 		t.Error(diff)
@@ -155,8 +199,14 @@ func TestLoadReadsEverySetting(t *testing.T) {
 		t.Errorf("identity: %d bytes, %v", len(identity), err)
 	}
 	if c.Listen.Unix != filepath.Join(dir, "mgmtd.sock") || c.Metrics != "127.0.0.1:8085" ||
+		c.AuditLog != filepath.Join(dir, "audit.log") ||
 		c.Service.CatalogFile != filepath.Join(dir, "catalog.db") || !c.Service.Daemon {
 		t.Errorf("config: %+v", c)
+	}
+	groups := []access.Group{{Name: "20", GID: 20, Role: access.View},
+		{Name: "21", GID: 21, Role: access.Restore}}
+	if diff := cmp.Diff(groups, c.Listen.Access.Groups); diff != "" || len(c.Warnings) > 0 {
+		t.Errorf("%s%v", diff, c.Warnings)
 	}
 	retention := service.Retention{Policy: retention.Policy{Last: 3, Daily: 7, Within: 36 * time.Hour},
 		Grace: 4 * time.Hour}
@@ -169,6 +219,7 @@ func TestLoadReadsEverySetting(t *testing.T) {
 }
 
 func TestLoadFillsInDefaults(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", "")
 	c, err := load(t, folder(t), `{apiVersion: mgmtd.dev/v1alpha1, kind: Config, spec: {managementClusters: [{name: prod, kubeconfigFile: prod.kubeconfig}], plain: true}}
 ---
 {apiVersion: velero.io/v1, kind: BackupStorageLocation, metadata: {name: disk}, spec: {provider: mgmtd.dev/directory, config: {path: /snapshots}}}

@@ -148,7 +148,14 @@ func (d *document) title() string {
 }
 
 // problem adds one about a field, or about the document when field is empty.
-func (d *document) problem(field, text, hint string) {
+func (d *document) problem(field, text, hint string) { d.r.add(d.about(field, text, hint)) }
+
+// warn adds a warning about a field.
+func (d *document) warn(field, text, hint string) {
+	d.r.warnings = append(d.r.warnings, d.about(field, text, hint))
+}
+
+func (d *document) about(field, text, hint string) Problem {
 	line := d.line
 	// A field that is not there has the line of the nearest one around it.
 	for f := field; f != ""; f = f[:max(0, strings.LastIndexAny(f, ".["))] {
@@ -157,7 +164,7 @@ func (d *document) problem(field, text, hint string) {
 			break
 		}
 	}
-	d.r.add(Problem{Line: line, Document: d.title(), Field: field, Text: text, Hint: hint})
+	return Problem{Line: line, Document: d.title(), Field: field, Text: text, Hint: hint}
 }
 
 var unknownField = regexp.MustCompile(`^unknown field "(.+)"$`)

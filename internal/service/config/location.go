@@ -56,6 +56,7 @@ func (r *reader) readLocations(documents []*document,
 		if ok {
 			d.checkAnnotations(bsl.Annotations)
 			l.Default = bsl.Spec.Default
+			bsl.Spec.Config = d.readCommon(bsl.Spec.Config, &l)
 			d.readPlace(&bsl.Spec, &l.Store)
 		}
 		if l.Default && byDefault != "" {
@@ -67,13 +68,18 @@ func (r *reader) readLocations(documents []*document,
 		}
 		list = append(list, l)
 	}
+	checkCopies(documents, list)
 	return list
 }
 
 func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
-	if spec.AccessMode != "" && spec.AccessMode != velerov1.BackupStorageLocationAccessModeReadWrite {
-		d.problem("spec.accessMode", fmt.Sprintf("%q is not honoured", spec.AccessMode),
-			"remove it, or set ReadWrite")
+	switch spec.AccessMode {
+	case "", velerov1.BackupStorageLocationAccessModeReadWrite:
+	case velerov1.BackupStorageLocationAccessModeReadOnly:
+		o.ReadOnly = true
+	default:
+		d.problem("spec.accessMode", fmt.Sprintf("%q is not known", spec.AccessMode),
+			"set ReadOnly or ReadWrite, or remove it")
 	}
 	switch spec.Provider {
 	case providerS3, providerVeleroS3:
@@ -127,9 +133,47 @@ var s3Settings = map[string]func(d *document, value string, o *s3.Options){
 	},
 	"credentialsFile": func(d *document, v string, o *s3.Options) {
 		if o.CredentialsFile = d.r.path(v); v != "" {
-			d.checkFile("spec.config.credentialsFile", o.CredentialsFile)
+			d.checkSecret("spec.config.credentialsFile", o.CredentialsFile)
 		}
 	},
+	"serverSideEncryption": func(_ *document, v string, o *s3.Options) { o.ServerSideEncryption = v },
+	"kmsKeyId":             func(_ *document, v string, o *s3.Options) { o.KMSKeyID = v },
+	"customerKeyEncryptionFile": func(d *document, v string, o *s3.Options) {
+		if v != "" {
+			o.CustomerKeyFile = d.r.path(v)
+			d.checkSecret("spec.config.customerKeyEncryptionFile", o.CustomerKeyFile)
+		}
+	},
+	"tagging": func(_ *document, v string, o *s3.Options) { o.Tagging = v },
+	// Ours: Velero leaves the storage class to the bucket.
+	"storageClass": func(_ *document, v string, o *s3.Options) { o.StorageClass = v },
+	// The next two are honoured where they ask for what happens anyway.
+	"signatureVersion": func(d *document, v string, _ *s3.Options) {
+		if v != "" && v != "4" {
+			d.problem("spec.config.signatureVersion", fmt.Sprintf("%q is not honoured", v),
+				"remove it: requests are signed with version 4")
+		}
+	},
+	"enableSharedConfig": func(d *document, v string, _ *s3.Options) {
+		if !d.truth("enableSharedConfig", v) && v != "" {
+			d.problem("spec.config.enableSharedConfig", `"false" is not honoured`,
+				"remove it: a credentials file may always assume roles")
+		}
+	},
+}
+
+// settingNames lists the keys of a provider, and those that all have.
+func settingNames[V any](of map[string]V) string {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(of)), maps.Keys(commonSettings))
+	slices.Sort(keys)
+	return strings.Join(keys, ", ")
+}
+
+// unsupportedS3 has hints for keys of velero-plugin-for-aws that are not honoured.
+var unsupportedS3 = map[string]string{
+	"publicUrl": "remove it: nobody is given a URL to download from",
+	"customerKeyEncryptionSecret": "remove it and name a file with the key in " +
+		"customerKeyEncryptionFile",
 }
 
 func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
@@ -140,8 +184,11 @@ func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.S
 			set(d, settings[key], options)
 			continue
 		}
-		d.problem("spec.config."+key, "this key is not known or not honoured", "the keys are "+
-			strings.Join(slices.Sorted(maps.Keys(s3Settings)), ", "))
+		hint, ok := unsupportedS3[key]
+		if !ok {
+			hint = "the keys are " + settingNames(s3Settings)
+		}
+		d.problem("spec.config."+key, "this key is not known or not honoured", hint)
 	}
 	storage := spec.ObjectStorage
 	if storage == nil || storage.Bucket == "" {
@@ -150,7 +197,11 @@ func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.S
 	}
 	options.Bucket, options.Prefix, options.CACert = storage.Bucket, storage.Prefix, storage.CACert
 	before := len(d.r.problems)
-	if _, err := s3.New(*options); err != nil && len(d.r.problems) == before {
+	checked := *options
+	if d.r.standalone { // which opens the files of the location that it uses
+		checked.CredentialsFile, checked.Profile, checked.CustomerKeyFile = "", "", ""
+	}
+	if _, err := s3.New(checked); err != nil && len(d.r.problems) == before {
 		d.problem("spec", err.Error(), hintOf(err))
 	}
 	o.S3 = options
@@ -169,7 +220,8 @@ func (d *document) readDirectory(spec *velerov1.BackupStorageLocationSpec,
 	o *service.StoreOptions) {
 	for _, key := range slices.Sorted(maps.Keys(spec.Config)) {
 		if key != "path" {
-			d.problem("spec.config."+key, "this key is not known or not honoured", "the only key is path")
+			d.problem("spec.config."+key, "this key is not known or not honoured", "the keys are "+
+				settingNames(map[string]bool{"path": true}))
 		}
 	}
 	if s := spec.ObjectStorage; s != nil && (s.Bucket != "" || s.Prefix != "" || len(s.CACert) > 0) {

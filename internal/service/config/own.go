@@ -1,13 +1,12 @@
 package config
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -28,6 +27,16 @@ const (
 	DefaultSocket  = "/run/mgmtd.sock"
 )
 
+// defaultSocket returns the socket of a configuration that names none. A unit of systemd with
+// RuntimeDirectory= gives the folder: only root can make a file in /run itself.
+func defaultSocket() string {
+	dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":") // there may be several
+	if !filepath.IsAbs(dir) {
+		return DefaultSocket
+	}
+	return filepath.Join(dir, "mgmtd.sock")
+}
+
 // ownDocument is a Config document.
 type ownDocument struct {
 	APIVersion string  `json:"apiVersion"`
@@ -45,6 +54,7 @@ type ownSpec struct {
 	IdentityFile       string          `json:"identityFile"`
 	Listen             listenEntry     `json:"listen"`
 	Metrics            string          `json:"metrics"`
+	AuditLog           string          `json:"auditLog"`
 	Retention          keepEntry       `json:"retention"`
 	Rules              []any           `json:"rules"` // of releases before spec.kinds
 	Kinds              []capi.Document `json:"kinds"`
@@ -55,14 +65,6 @@ type mgmtEntry struct {
 	Name           string `json:"name"`
 	KubeconfigFile string `json:"kubeconfigFile"`
 	Context        string `json:"context"`
-}
-
-type listenEntry struct {
-	Unix         string `json:"unix"`
-	TCP          string `json:"tcp"`
-	CertFile     string `json:"certFile"`
-	KeyFile      string `json:"keyFile"`
-	ClientCAFile string `json:"clientCAFile"`
 }
 
 type keepEntry struct {
@@ -85,7 +87,8 @@ func (d *document) readOwn() *Config {
 	if !isZero(d.at("spec.rules")) {
 		d.problem("spec.rules", "not honoured", "describe the kinds in spec.kinds")
 	}
-	c := &Config{Metrics: s.Metrics, IdentityFile: d.r.path(s.IdentityFile)}
+	c := &Config{Metrics: s.Metrics, AuditLog: d.r.path(s.AuditLog),
+		IdentityFile: d.r.path(s.IdentityFile)}
 	c.Service.CatalogFile = d.r.path(s.Catalog)
 	if s.Catalog == "" {
 		c.Service.CatalogFile = DefaultCatalog
@@ -190,7 +193,7 @@ func (d *document) readMgmts(entries []mgmtEntry) []kube.Options {
 }
 
 func (d *document) checkKubeconfig(field string, o kube.Options) {
-	if !d.checkFile(field+".kubeconfigFile", o.KubeconfigFile) {
+	if !d.checkSecret(field+".kubeconfigFile", o.KubeconfigFile) {
 		return
 	}
 	kubeconfig, err := clientcmd.LoadFromFile(o.KubeconfigFile)
@@ -236,6 +239,23 @@ func (d *document) checkFile(field, path string) bool {
 			"mgmtd can read")
 	}
 	return err == nil
+}
+
+// checkSecret is checkFile for a file with a secret of another tool, which does not insist on its
+// mode. It warns of one that others can read.
+func (d *document) checkSecret(field, path string) bool {
+	if !d.checkFile(field, path) {
+		return false
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return false // it is gone since
+	}
+	if exposed := store.ExposedFile(info); exposed != "" {
+		d.warn(field, path+": "+exposed, "make it readable by the user of mgmtd alone, or by a group "+
+			"at most")
+	}
+	return true
 }
 
 func (d *document) readKeys(s ownSpec) service.StoreOptions {
@@ -305,51 +325,6 @@ func hintOf(err error) string {
 		return hinter.Hint()
 	}
 	return ""
-}
-
-func (d *document) readListen(e listenEntry) Listen {
-	l := Listen{Unix: d.r.path(e.Unix), TCP: e.TCP, CertFile: d.r.path(e.CertFile),
-		KeyFile: d.r.path(e.KeyFile), ClientCAFile: d.r.path(e.ClientCAFile)}
-	if l.Unix == "" && l.TCP == "" {
-		l.Unix = DefaultSocket
-	}
-	files := []struct{ field, path string }{
-		{"spec.listen.certFile", l.CertFile}, {"spec.listen.keyFile", l.KeyFile},
-		{"spec.listen.clientCAFile", l.ClientCAFile},
-	}
-	if l.TCP == "" {
-		for _, f := range files {
-			if f.path != "" {
-				d.problem(f.field, "set without spec.listen.tcp", "set tcp, too, or remove it: a unix "+
-					"socket has no TLS")
-			}
-		}
-		return l
-	}
-	d.checkAddress("spec.listen.tcp", l.TCP)
-	ok := true
-	for _, f := range files {
-		if f.path == "" {
-			d.problem(f.field, "missing", "TCP is served with mutual TLS only: set certFile, keyFile and "+
-				"clientCAFile")
-			ok = false
-		} else if !d.checkFile(f.field, f.path) {
-			ok = false
-		}
-	}
-	if !ok {
-		return l
-	}
-	if _, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile); err != nil {
-		d.problem("spec.listen.certFile", strings.TrimPrefix(err.Error(), "tls: "),
-			"give a PEM certificate and the key that it is for")
-	}
-	if pem, err := os.ReadFile(l.ClientCAFile); err == nil &&
-		!x509.NewCertPool().AppendCertsFromPEM(pem) {
-		d.problem("spec.listen.clientCAFile", l.ClientCAFile+" holds no certificate",
-			"give a file of PEM certificates")
-	}
-	return l
 }
 
 func (d *document) checkAddress(field, address string) {

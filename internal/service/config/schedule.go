@@ -2,12 +2,17 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 )
 
@@ -20,7 +25,7 @@ const jitterAnnotation = annotationPrefix + "jitter"
 var scheduleRules = map[string]rule{
 	"spec.schedule": honoured, "spec.paused": honoured, "spec.skipImmediately": honoured,
 	"spec.template.ttl": honoured, "spec.template.includedNamespaces": honoured,
-	"spec.template.storageLocation": honoured,
+	"spec.template.storageLocation": honoured, "spec.template.labelSelector": honoured,
 	// No volume is ever copied.
 	"spec.template.snapshotVolumes": falseOnly, "spec.template.snapshotMoveData": falseOnly,
 	"spec.template.defaultVolumesToFsBackup": falseOnly,
@@ -28,9 +33,8 @@ var scheduleRules = map[string]rule{
 }
 
 var scheduleHints = map[string]string{
-	"spec.template.labelSelector": "remove it and choose by includedNamespaces: selecting by " +
-		"labels is not honoured yet",
-	"spec.template.metadata": "remove it: snapshots have no labels",
+	"spec.template.orLabelSelectors": "remove it and write one labelSelector, or a Schedule for each",
+	"spec.template.metadata":         "remove it: snapshots have no labels",
 }
 
 // readSchedules makes schedules of the documents. What they name must be in c.
@@ -51,6 +55,7 @@ func (r *reader) readSchedules(documents []*document, c *Config) []schedule.Sche
 			Source:     d.readSource(doc.Annotations[sourceAnnotation], c),
 			Location:   d.readLocation(doc.Spec.Template.StorageLocation, c),
 			Namespaces: d.readNamespaces(doc.Spec.Template.IncludedNamespaces),
+			Selector:   d.readSelector(doc.Spec.Template.LabelSelector),
 			TTL:        d.readTTL(doc.Spec.Template.TTL.Duration), Paused: doc.Spec.Paused,
 			SkipImmediately: doc.Spec.SkipImmediately != nil && *doc.Spec.SkipImmediately,
 			Jitter:          d.readJitter(doc.Annotations),
@@ -115,25 +120,59 @@ func (d *document) readSource(name string, c *Config) string {
 func (d *document) readLocation(name string, c *Config) string {
 	const field = "spec.template.storageLocation"
 	var names []string
-	byDefault := ""
 	for _, l := range c.Service.Locations {
 		names = append(names, l.Name)
-		if l.Default || len(c.Service.Locations) == 1 {
-			byDefault = l.Name
+		if name == "" && (l.Default || len(c.Service.Locations) == 1) {
+			name = l.Name
 		}
 	}
+	at := slices.Index(names, name)
 	switch {
 	case len(names) == 0: // reported where it belongs
-	case name == "" && byDefault != "":
-		return byDefault
 	case name == "":
 		d.problem(field, "missing, and no storage location is the default", "name one of "+
 			strings.Join(names, ", "))
-	case !slices.Contains(names, name):
+	case at < 0:
 		d.problem(field, fmt.Sprintf("no %s is named %q", locationKind, name), "name one of "+
 			strings.Join(names, ", "))
+	case c.Service.Locations[at].Store.ReadOnly:
+		d.problem(field, fmt.Sprintf("%q is read-only", name), "name one with accessMode: ReadWrite")
+	case originOf(c.Service.Locations, name) != "":
+		d.problem(field, fmt.Sprintf("%q is the copy of %q, and takes no snapshots", name,
+			originOf(c.Service.Locations, name)), "name the location that is copied")
 	}
 	return name
+}
+
+// readSelector returns the canonical form of a selector. One without requirements selects all, as
+// in Velero.
+func (d *document) readSelector(s *metav1.LabelSelector) string {
+	if s == nil {
+		return ""
+	}
+	const hint = "write labels as Clusters have them; an operator is In, NotIn, Exists or DoesNotExist"
+	validate := func(s metav1.LabelSelector) field.ErrorList {
+		return validation.ValidateLabelSelector(&s, validation.LabelSelectorValidationOptions{},
+			field.NewPath("spec", "template", "labelSelector"))
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) { // its errors do not name the label
+		for _, e := range validate(metav1.LabelSelector{
+			MatchLabels: map[string]string{key: s.MatchLabels[key]}}) {
+			d.problem(e.Field+"."+key, e.ErrorBody(), hint)
+		}
+	}
+	for _, e := range validate(metav1.LabelSelector{MatchExpressions: s.MatchExpressions}) {
+		d.problem(e.Field, e.ErrorBody(), hint)
+	}
+	requirements, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return "" // reported
+	}
+	selector, err := graph.ParseSelector(requirements.String())
+	if err != nil {
+		d.problem("spec.template.labelSelector", err.Error(), hint)
+	}
+	return selector.String()
 }
 
 // readNamespaces takes names; "*" alone means all, as in Velero.

@@ -12,13 +12,13 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Index is the source as the parent's run read it: every object, captured or not, and where its
@@ -43,8 +43,10 @@ func newIndex() *Index {
 type Head struct {
 	// Reader identifies the program that made the nodes; see readerOf.
 	Reader string      `json:"reader"`
-	Scope  []string    `json:"scope,omitempty"`
-	Kinds  []kube.Kind `json:"kinds"` // all that the source served
+	Scope  []string    `json:"scope,omitempty"` // namespaces
+	Kinds  []kube.Kind `json:"kinds"`           // all that the source served
+	// Selector is that of the scope.
+	Selector string `json:"selector,omitempty"`
 	// Providers may be empty or nil, which differ, as in the shard that has them.
 	Providers []kube.Provider `json:"providers"`
 	// InspectedAt is a resourceVersion from before the source was asked for its kinds and
@@ -74,7 +76,7 @@ func readerOf(writer string, rows *capi.Table) string {
 // cluster-scoped, which decides which object a name means.
 func (h Head) compatible(was Head) bool {
 	return was.Reader == h.Reader && slices.Equal(was.Scope, h.Scope) &&
-		slices.Equal(was.Providers, h.Providers) &&
+		was.Selector == h.Selector && slices.Equal(was.Providers, h.Providers) &&
 		slices.Equal(clusterScoped(was.Kinds), clusterScoped(h.Kinds))
 }
 
@@ -121,7 +123,7 @@ var zstdCodec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 func openIndex(ids *store.ContentIDs, sealed map[store.ContentID][]byte) (*Index, error) {
 	x := newIndex()
 	var mu sync.Mutex
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(4)
 	headless, headName := true, store.ContentID{}
 	for name, data := range sealed {

@@ -196,7 +196,7 @@ func (p *Parent) Inspect(ctx context.Context, source capture.Source, scope captu
 	rows *capi.Table) (
 	i Inspection, err error) {
 	i.Head = Head{Reader: readerOf(writer, rows),
-		Scope: slices.Sorted(slices.Values(scope.Namespaces))}
+		Scope: slices.Sorted(slices.Values(scope.Namespaces)), Selector: scope.Selector.String()}
 	if i.Head.InspectedAt, err = capture.Newest(ctx, source); err != nil {
 		return i, err
 	}

@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Shard is a shard of a snapshot and where it is stored.
@@ -72,7 +71,7 @@ func sealIndex(ids *store.ContentIDs, was *Index, head Head, shards []Shard,
 		s.index.Nodes[n.GroupKind()] = append(s.index.Nodes[n.GroupKind()], &out)
 		parts[name].Objects = append(parts[name].Objects, indexedObject{Node: &out, Movable: n.Movable})
 	}
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(4)
 	for name, p := range parts {
 		g.Go(func() error { return s.seal(name, p) })

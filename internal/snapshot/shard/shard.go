@@ -45,6 +45,17 @@ type About struct {
 	Providers []kube.Provider `json:"providers"`
 	// API is how the API server of the source was reached; nil in snapshots of version 0.4 and older.
 	API *kube.API `json:"api,omitempty"`
+	// Selection is what was asked for; nil for a whole snapshot, and in snapshots of earlier
+	// versions.
+	Selection *Selection `json:"selection,omitempty"`
+}
+
+// Selection is what a partial snapshot was asked to hold: what is in these namespaces, or in all
+// when there are none, and of that only the workload clusters that the selector selects, if there
+// is one, with what they need.
+type Selection struct {
+	Namespaces []string `json:"namespaces,omitempty"`
+	Selector   string   `json:"selector,omitempty"`
 }
 
 // leastObject is less than the bytes of any JSON object in a shard.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
@@ -91,6 +94,59 @@ func (s *Source) PutMachine(namespace, name, cluster string, owners int) {
 		s.put(objects, infraKind, namespace, name, fmt.Sprintf(
 			`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[%s]`, cluster,
 			strings.Join(slices.Repeat([]string{owner}, owners), ",")), `"spec":{}`)
+	})
+}
+
+// PutConfigMap makes a ConfigMap of a workload cluster with a text of so many bytes.
+func (s *Source) PutConfigMap(namespace, name, cluster string, size int) {
+	s.write(func(objects map[object.Ref][]byte) {
+		s.put(objects, kube.ConfigMapKind.GroupKind, namespace, name, fmt.Sprintf(
+			`,"labels":{"cluster.x-k8s.io/cluster-name":%q}`, cluster),
+			`"data":{"text":"`+s.text(size)+`"}`)
+	})
+}
+
+// Label gives a Cluster these labels and no others. It does nothing when there is no such Cluster.
+func (s *Source) Label(namespace, name string, labels map[string]string) {
+	s.write(func(objects map[object.Ref][]byte) {
+		ref := cluster(namespace, name)
+		was := gjson.ParseBytes(objects[ref])
+		if !was.Exists() {
+			return
+		}
+		text, _ := json.Marshal(labels) // of texts: never fails
+		objects[ref] = []byte(fmt.Sprintf(`{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster",`+
+			`"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":%s},"spec":%s}`,
+			name, namespace, was.Get("metadata.uid").String(), s.version, text, was.Get("spec").Raw))
+	})
+}
+
+func cluster(namespace, name string) object.Ref {
+	return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: namespace,
+		Name: name}
+}
+
+// PutShared makes an infrastructure Machine that these Clusters own, and for each of them a Machine
+// that names it and a Secret. Clusters that do not exist are left out.
+func (s *Source) PutShared(namespace, name string, clusters ...string) {
+	s.write(func(objects map[object.Ref][]byte) {
+		s.put(objects, kube.SecretKind.GroupKind, namespace, name, "", s.secret())
+		var owners []string
+		for _, c := range clusters {
+			uid := gjson.GetBytes(objects[cluster(namespace, c)], "metadata.uid").String()
+			if uid == "" {
+				continue
+			}
+			owner := fmt.Sprintf(
+				`{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":%q}`, c, uid)
+			owners = append(owners, owner)
+			s.put(objects, capi.Machine, namespace, name+"-of-"+c, fmt.Sprintf(
+				`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[%s]`, c, owner),
+				fmt.Sprintf(`"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":%q},"infrastructureRef":{"apiGroup":%q,"kind":%q,"name":%q}}`,
+					c, name, infraKind.Group, infraKind.Kind, name))
+		}
+		s.put(objects, infraKind, namespace, name, `,"ownerReferences":[`+strings.Join(owners, ",")+`]`,
+			`"spec":{}`)
 	})
 }
 

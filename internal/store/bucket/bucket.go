@@ -22,7 +22,7 @@ import (
 // comes back as an error that wraps ctx.Err(). All methods may be called concurrently.
 //
 // Package buckettest holds the contract as tests. Further abilities are Conditional, Remover,
-// Versioned and Retainer, found by type assertion.
+// Versioned, Repairer and Retainer, found by type assertion.
 type Bucket interface {
 	// Put stores data under a new key, whole or not at all, and durable when it returns. An
 	// existing key is never changed: ErrExists, which also means that the existing bytes are
@@ -54,6 +54,9 @@ type Info struct {
 	// Modified is when the key was written, by the clock of the storage; in whole seconds on S3
 	// servers.
 	Modified time.Time
+	// Tag is another one whenever the bytes are others, and tells nothing else; empty where the
+	// storage gives none.
+	Tag string
 }
 
 // Remover is the ability to delete keys. Only prune, snapshot delete and unpin use it (I3).
@@ -63,28 +66,6 @@ type Remover interface {
 	// means that the storage refuses to delete the key, or a version of it, and the key can still
 	// be read. After any other error the key may or may not exist.
 	Delete(ctx context.Context, key string) error
-}
-
-// Versioned is the ability to read bytes that an overwrite or a deletion took from a key.
-type Versioned interface {
-	// PreviousVersions calls fn with the previous versions of a key, newest first, until fn returns
-	// an error, which is returned unchanged. The current bytes are not among them. A key without
-	// previous versions is no error.
-	PreviousVersions(ctx context.Context, key string, fn func(io.Reader) error) error
-}
-
-// Retainer is the ability to protect keys from deletion for a time, as Object Lock does. Every Put
-// asks for it.
-type Retainer interface {
-	// Retention returns for how long keys are retained; 0 means not at all. envelope is for what is
-	// written once and never reused: what the operator asked for, and the time that a snapshot may
-	// take from a Retain to its envelope. content is for what later snapshots reuse. It is longer,
-	// so that content is rarely retained again.
-	Retention() (envelope, content time.Duration)
-	// Retain protects a key at least for Retention's envelope from now on, and returns until when.
-	// It may run twice; a key that is retained for long enough is not changed. ErrNotFound when the
-	// key does not exist, *CorruptError when the storage knows that its bytes do not fit its name.
-	Retain(ctx context.Context, key string) (until time.Time, err error)
 }
 
 // The longest key, and the longest segment of a key, in bytes.
@@ -123,11 +104,16 @@ func ValidSegment(s string) bool {
 }
 
 // ReadAll reads a whole key. A key of more than most bytes is a *CorruptError.
-func ReadAll(ctx context.Context, b Bucket, key string, most int64) (data []byte, err error) {
+func ReadAll(ctx context.Context, b Bucket, key string, most int64) ([]byte, error) {
 	r, err := b.Get(ctx, key)
 	if err != nil {
 		return nil, err
 	}
+	return readWhole(r, key, most)
+}
+
+// readWhole reads what Get opened, and closes it.
+func readWhole(r io.ReadCloser, key string, most int64) (data []byte, err error) {
 	defer func() { err = errors.Join(err, r.Close()) }()
 	var buf bytes.Buffer
 	if _, err := io.Copy(&buf, io.LimitReader(r, most+1)); err != nil {

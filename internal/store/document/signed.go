@@ -7,6 +7,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/keys"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // File is a signed document as it is stored. The payload is text inside it, so that what was signed
@@ -22,6 +23,9 @@ type Payload interface {
 	Place() (storeID, key string)
 	// Validate returns what breaks the format. It holds for what is written and for what is read.
 	Validate() error
+	// Claim returns what the document is for and about, which decides whether a key with limits
+	// counts for it. It is called for a zero payload, too: the purpose is that of the type.
+	Claim() keys.Claim
 }
 
 // Header is the beginning of a payload. The key in it is signed, so that nobody can move a document
@@ -38,7 +42,9 @@ func (h Header) Place() (storeID, key string) { return h.StoreID, h.Key }
 // Signer writes and reads the signed documents of one store.
 type Signer struct {
 	StoreID string
-	Keys    *keys.Keys
+	// Origin is the id of another store whose documents are read as well; empty means none.
+	Origin string
+	Keys   *keys.Keys
 }
 
 // Header returns the header of the document under key.
@@ -47,8 +53,17 @@ func (s Signer) Header(key string) Header {
 }
 
 // Encode returns the stored bytes of a payload, at most most of them; signed if there is a signing
-// key. The same payload and key give the same bytes.
-func (s Signer) Encode(key string, payload any, most int) ([]byte, error) {
+// key. The same payload and key give the same bytes. *bucket.UsageError when readers would not
+// trust them, since the signing key has limits.
+func (s Signer) Encode(key string, payload Payload, most int) ([]byte, error) {
+	if err := s.Keys.MaySign(payload.Claim()); err != nil {
+		return nil, err
+	}
+	return s.encode(key, payload, most)
+}
+
+// encode is Encode whatever the limits of the signing key are.
+func (s Signer) encode(key string, payload any, most int) ([]byte, error) {
 	text, err := Encode(payload)
 	if err != nil {
 		return nil, err
@@ -66,35 +81,42 @@ func (s Signer) Encode(key string, payload any, most int) ([]byte, error) {
 }
 
 // Open reads the document that is stored under key: it checks the signature, then that the payload
-// is what its key says and of this store. It requires no trust: that is for the caller. keyID names
-// the key that signed. *bucket.CorruptError, *FormatError, bucket.ErrForeign.
-func (s Signer) Open(key string, data []byte, p Payload) (trust keys.Trust, keyID string,
-	err error) {
-	text, trust, keyID, err := s.Verify(key, data)
+// is what its key says and of this store. It requires no trust: that is for the caller. What a key
+// with limits signed outside of them is keys.Limited. *bucket.CorruptError, *FormatError,
+// bucket.ErrForeign.
+func (s Signer) Open(key string, data []byte, p Payload) (keys.Signature, error) {
+	claim := keys.Claim{Purpose: p.Claim().Purpose} // all that is known of an unknown format
+	if k, err := layout.ParseEnvelopeKey(key); err == nil {
+		claim.Sources = []string{k.Source}
+	}
+	text, signature, err := s.Verify(key, data)
 	if err == nil {
 		err = s.Decode(key, text, p)
 	}
 	if format, ok := errors.AsType[*FormatError](err); ok {
-		format.Trusted = trust == keys.Trusted
+		format.Trusted = signature.For(claim).Trust == keys.Trusted
 	}
 	if err != nil {
-		return "", "", err
+		return keys.Signature{}, err
 	}
-	return trust, keyID, nil
+	claim = p.Claim()
+	claim.SHA256 = layout.SHA256Hex(data)
+	return signature.For(claim), nil
 }
 
-// Verify is the first half of Open. It returns the payload before it is parsed.
-func (s Signer) Verify(key string, data []byte) (payload []byte, trust keys.Trust, keyID string,
+// Verify is the first half of Open. It returns the payload before it is parsed, and a signature
+// that does not yet count if its key has limits.
+func (s Signer) Verify(key string, data []byte) (payload []byte, signature keys.Signature,
 	err error) {
 	var f File
 	if err := Decode(data, &f, "payload", "signature"); err != nil {
-		return nil, "", "", &bucket.CorruptError{Key: key, Reason: err.Error()}
+		return nil, signature, &bucket.CorruptError{Key: key, Reason: err.Error()}
 	}
-	trust, keyID, err = s.Keys.Verify([]byte(f.Payload), f.Signature)
+	signature, err = s.Keys.Verify([]byte(f.Payload), f.Signature)
 	if err != nil {
-		return nil, "", "", &bucket.CorruptError{Key: key, Reason: err.Error()}
+		return nil, signature, &bucket.CorruptError{Key: key, Reason: err.Error()}
 	}
-	return []byte(f.Payload), trust, keyID, nil
+	return []byte(f.Payload), signature, nil
 }
 
 // Decode is the second half of Open. Names in the payload that it does not know are left to newer
@@ -113,7 +135,7 @@ func (s Signer) Decode(key string, payload []byte, p Payload) error {
 		return corrupt("payload: " + err.Error())
 	}
 	storeID, place := p.Place()
-	if storeID != s.StoreID {
+	if storeID != s.StoreID && (s.Origin == "" || storeID != s.Origin) {
 		return &bucket.Error{Op: "get", Key: key, Class: bucket.ErrForeign,
 			Err: fmt.Errorf("its store id is %.40q", storeID)}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -44,6 +45,10 @@ type Envelope struct {
 	// Expires is until when the snapshot is retained at least. After that it is removed, unless
 	// something else requires it. Zero means no expiry. PutEnvelope cuts it to milliseconds, UTC.
 	Expires time.Time `json:"expires,omitzero"`
+	// Recipients are the fingerprints (keys.Fingerprint) of those whom the content is encrypted to,
+	// sorted; PutEnvelope sets them. There are none in a plain store, and none in a snapshot of an
+	// earlier version.
+	Recipients []string `json:"recipients,omitempty"`
 }
 
 // Source is a management cluster.
@@ -74,6 +79,11 @@ func (e *Envelope) Key() layout.EnvelopeKey {
 
 // Place returns the store and the key that the envelope belongs to.
 func (e *Envelope) Place() (storeID, key string) { return e.StoreID, e.Key().String() }
+
+// Claim returns what the envelope is for and about.
+func (e *Envelope) Claim() keys.Claim {
+	return keys.Claim{Purpose: keys.ForSnapshot, Sources: []string{e.Source.UID}, Sequence: e.Sequence}
+}
 
 // Validate returns what breaks the format.
 func (e *Envelope) Validate() error {
@@ -109,6 +119,11 @@ func (e *Envelope) Validate() error {
 	}
 	if err := e.validateScope(); err != nil {
 		return err
+	}
+	for i, r := range e.Recipients {
+		if !layout.IsHex(r, keys.FingerprintDigits) || i > 0 && r <= e.Recipients[i-1] {
+			return errors.New("recipients are not a sorted list of fingerprints")
+		}
 	}
 	texts := append([]string{e.Source.Name, e.Source.KubernetesVersion, e.ResourceVersion, e.Writer},
 		e.NotInCut...)

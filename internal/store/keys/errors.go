@@ -39,6 +39,7 @@ type TrustError struct {
 	Key   string
 	Trust Trust
 	KeyID string // who signed it, if anyone did
+	Limit string // of a key with limits: why it does not count for this
 }
 
 func (e *TrustError) Error() string {
@@ -48,6 +49,8 @@ func (e *TrustError) Error() string {
 	case Unchecked:
 		return fmt.Sprintf("check signature of %s: signed by key %s, no trusted keys to check it with",
 			e.Key, e.KeyID)
+	case Limited:
+		return fmt.Sprintf("check signature of %s: signed by key %s, %s", e.Key, e.KeyID, e.Limit)
 	default:
 		return fmt.Sprintf("check signature of %s: signed by key %s, which is not trusted", e.Key,
 			e.KeyID)
@@ -59,6 +62,10 @@ func (e *TrustError) Hint() string {
 	if e.Trust == Unsigned {
 		return "somebody took its signature away, or it was taken without a signing key: use another " +
 			"snapshot, and check the access log of the store"
+	}
+	if e.Trust == Limited {
+		return "find out who has that key: it signed something that its limits do not allow; if it is " +
+			"right, change the limits of the trusted key (docs/keys.md)"
 	}
 	return "give the public key of the mgmtd that wrote it, after checking that it is the right one"
 }

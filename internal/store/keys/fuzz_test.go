@@ -84,14 +84,14 @@ func FuzzSigningKeys(f *testing.F) {
 		// to be signed.
 		k := &Keys{signing: key}
 		if own, ok := key.Public().(minisign.PublicKey); ok {
-			k.trusted = []minisign.PublicKey{own}
+			k.trusted = []trustedKey{{public: own}}
 		}
 		signature, err := k.Sign([]byte("payload"), "comment")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if trust, _, err := k.Verify([]byte("payload"), signature); err == nil && trust != Trusted {
-			t.Errorf("its own signature is %s", trust)
+		if s, err := k.Verify([]byte("payload"), signature); err == nil && s.Trust != Trusted {
+			t.Errorf("its own signature is %s", s.Trust)
 		}
 	})
 }

@@ -89,6 +89,13 @@ func writeKeyFiles(dir string, files []keyFile) (err error) {
 		return fmt.Errorf("make keys: %w", err)
 	}
 	defer root.Close()
+	info, err := root.Stat(".")
+	if err == nil {
+		err = checkFolder(dir, info)
+	}
+	if err != nil {
+		return err
+	}
 	for _, f := range files {
 		if _, err := root.Lstat(f.name); err == nil {
 			return keyExists(dir, f.name)

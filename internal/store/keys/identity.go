@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"filippo.io/age"
 	"filippo.io/age/armor"
@@ -29,11 +28,12 @@ const ageIntro = "age-encryption.org/"
 func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secret, error) {
 	var all Secret
 	for _, file := range files {
-		text, err := readIdentityFile(file)
+		text, exposed, err := readIdentityFile(file)
 		if err != nil {
 			return nil, err
 		}
 		if protected(text) {
+			exposed = "" // the passphrase is what protects it
 			if text, err = unprotect(file, text, ask); err != nil {
 				return nil, err
 			}
@@ -41,27 +41,25 @@ func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secr
 		if err := (&Keys{}).addIdentities(file, text); err != nil {
 			return nil, err
 		}
+		if exposed != "" {
+			return nil, &Error{Object: file, Reason: exposed, Tip: tipPrivate}
+		}
 		all = append(append(all, text...), '\n')
 	}
 	return all, nil
 }
 
-func readIdentityFile(file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity,
-			TipKey: object.HintIdentity}
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxIdentityFile+1))
+// readIdentityFile reads a file, and says who can reach it that should not (Exposed).
+func readIdentityFile(file string) (text []byte, exposed string, err error) {
+	text, exposed, err = readPrivate(file, maxIdentityFile)
 	switch {
 	case err != nil:
-		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity,
+		return nil, "", &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity,
 			TipKey: object.HintIdentity}
 	case len(text) > maxIdentityFile:
-		return nil, &Error{Object: file, Reason: "not an age identity file: it is too large"}
+		return nil, "", &Error{Object: file, Reason: "not an age identity file: it is too large"}
 	}
-	return text, nil
+	return text, exposed, nil
 }
 
 // protected reports whether a file is encrypted, in either form of age.

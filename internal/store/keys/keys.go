@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 
 	"aead.dev/minisign"
@@ -47,8 +46,11 @@ type Options struct {
 	// SigningKeyFile is a minisign secret key without password ("minisign -G -W"); without it
 	// envelopes are not signed.
 	SigningKeyFile string
-	// TrustedKeyFiles are minisign public keys; without them signatures are not checked.
+	// TrustedKeyFiles are minisign public keys, or YAML documents with a list of TrustedKeys; without
+	// trusted keys signatures are not checked.
 	TrustedKeyFiles []string
+	// TrustedKeys are minisign public keys with limits.
+	TrustedKeys []TrustedKey
 }
 
 // Keys are keys ready for use. They print as counts and public parts only. The nil *Keys has none.
@@ -59,7 +61,8 @@ type Keys struct {
 	recipientTexts []string
 	identities     []age.Identity
 	signing        *minisign.PrivateKey
-	trusted        []minisign.PublicKey
+	trusted        []trustedKey
+	own            Limits // of the signing key
 }
 
 // Load reads and checks all keys at once, so that a wrong one is found before the work and not
@@ -71,12 +74,15 @@ func Load(o Options) (*Keys, error) {
 		return nil, err
 	}
 	for _, file := range o.IdentityFiles {
-		text, err := os.ReadFile(file)
+		text, exposed, err := readPrivate(file, maxIdentityFile)
 		if err != nil {
 			return nil, &bucket.UsageError{Text: "read identity file", Err: err}
 		}
 		if err := k.addIdentities(file, text); err != nil {
 			return nil, err
+		}
+		if exposed != "" {
+			return nil, &Error{Object: file, Reason: exposed, Tip: tipPrivate}
 		}
 	}
 	for _, text := range o.Identities {
@@ -90,21 +96,21 @@ func Load(o Options) (*Keys, error) {
 			return nil, err
 		}
 		k.signing = key
-		if public, ok := key.Public().(minisign.PublicKey); ok {
-			k.trusted = append(k.trusted, public) // who signs trusts himself
-		}
 	}
 	for _, file := range o.TrustedKeyFiles {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, &Error{Object: "trusted key file", Reason: err.Error(),
-				Tip: "give the path of signing.pub", TipKey: object.HintTrustedKey}
-		}
-		key, err := parseTrustedKey(file, text)
-		if err != nil {
+		if err := k.trustFile(file); err != nil {
 			return nil, err
 		}
-		k.trusted = append(k.trusted, key)
+	}
+	for _, t := range o.TrustedKeys {
+		if err := k.trustLimited(t); err != nil {
+			return nil, err
+		}
+	}
+	if k.signing != nil {
+		if err := k.trustSelf(); err != nil {
+			return nil, err
+		}
 	}
 	return k, nil
 }
@@ -150,11 +156,16 @@ func (k *Keys) addIdentities(what string, text []byte) error {
 }
 
 func readSigningKey(file string) (*minisign.PrivateKey, error) {
-	text, err := os.ReadFile(file)
+	text, exposed, err := readPrivate(file, maxIdentityFile)
 	if err != nil {
 		return nil, &bucket.UsageError{Text: "read signing key file", Err: err}
 	}
-	return parseSigningKey(file, text)
+	key, err := parseSigningKey(file, text)
+	if err == nil && exposed != "" {
+		return nil, &bucket.UsageError{Text: "read signing key file " + file + ": " + exposed,
+			Tip: tipPrivate}
+	}
+	return key, err
 }
 
 func parseTrustedKey(file string, text []byte) (minisign.PublicKey, error) {

@@ -19,6 +19,8 @@ const (
 	UnknownSigner Trust = "stranger"
 	Unsigned      Trust = "unsigned"  // not signed
 	Unchecked     Trust = "unchecked" // signed, but no trusted keys were given
+	// signed by a trusted key that has limits, for something outside of them
+	Limited Trust = "limited"
 )
 
 // keyID formats a minisign key id as minisign does.
@@ -41,33 +43,35 @@ func (k *Keys) Sign(payload []byte, comment string) (string, error) {
 
 var errBadSignature = errors.New("the signature does not fit the payload")
 
-// Verify returns the trust in a signature of payload, and the id of the key that signed. A
-// signature that claims a trusted key's id and does not fit is an error, not UnknownSigner: either
-// the payload or the signature was changed.
-func (k *Keys) Verify(payload []byte, signature string) (Trust, string, error) {
+// Verify returns who signed payload. Of a key with limits it is Limited until Signature.For says
+// what the payload is. A signature that claims a trusted key's id and does not fit is an error, not
+// UnknownSigner: either the payload or the signature was changed.
+func (k *Keys) Verify(payload []byte, signature string) (Signature, error) {
 	if signature == "" {
-		return Unsigned, "", nil
+		return Signature{Trust: Unsigned}, nil
 	}
 	var s minisign.Signature
 	if err := s.UnmarshalText([]byte(signature)); err != nil {
-		return "", "", errors.New("the signature is not a minisign signature")
+		return Signature{}, errors.New("the signature is not a minisign signature")
 	}
 	id := keyID(s.KeyID)
 	if !k.CanTrust() {
-		return Unchecked, id, nil
+		return Signature{Trust: Unchecked, KeyID: id}, nil
 	}
 	known := false
-	for _, key := range k.trusted {
-		if key.ID() != s.KeyID {
+	for i := range k.trusted {
+		key := &k.trusted[i]
+		if key.public.ID() != s.KeyID {
 			continue
 		}
-		if minisign.Verify(key, payload, []byte(signature)) {
-			return Trusted, id, nil
+		if minisign.Verify(key.public, payload, []byte(signature)) {
+			signed := Signature{Trust: Trusted, KeyID: id, by: key}
+			return signed.For(Claim{}), nil
 		}
 		known = true
 	}
 	if known {
-		return "", "", errBadSignature
+		return Signature{}, errBadSignature
 	}
-	return UnknownSigner, id, nil
+	return Signature{Trust: UnknownSigner, KeyID: id}, nil
 }

@@ -168,6 +168,13 @@ func (k EnvelopeKey) String() string {
 // Name is unique among the snapshots of a source: "<time>-<id>".
 func (k EnvelopeKey) Name() string { return k.Time.UTC().Format(EnvelopeTime) + "-" + string(k.ID) }
 
+// CopyingFolder has the records of copy runs.
+const CopyingFolder = "copying/"
+
+// MayGoAtOnce reports whether what is stored under key is of no use once its run has ended, so that
+// the storage is not asked to retain it.
+func MayGoAtOnce(key string) bool { return strings.HasPrefix(key, CopyingFolder) }
+
 // MayBeReused reports whether a later snapshot or operation may name what is stored under key, as
 // it may a shard and a pack. An envelope or the record of an operation is for one only.
 func MayBeReused(key string) bool {

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/seal"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Limits of packs. They are part of the format.
@@ -39,7 +39,7 @@ type Writer struct {
 	o      Options
 	cancel context.CancelCauseFunc
 	ctx    context.Context // of NewWriter; ends the uploads
-	group  *errgroup.Group
+	group  *task.Group
 
 	mu     sync.Mutex
 	enc    *zstd.Encoder
@@ -96,7 +96,7 @@ func NewWriter(ctx context.Context, o Options) (*Writer, error) {
 	}
 	o.ModTime = o.ModTime.UTC().Truncate(time.Second)
 	ctx, cancel := context.WithCancelCause(ctx)
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := task.WithContext(ctx)
 	group.SetLimit(uploads)
 	return &Writer{o: o, cancel: cancel, ctx: ctx, group: group, enc: enc}, nil
 }

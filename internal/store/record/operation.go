@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -95,6 +96,9 @@ type OperationHead struct {
 	// Previous is the SHA-256 of the record before it, as stored; empty in the first one.
 	Previous string `json:"previous,omitempty"`
 }
+
+// Claim returns what the record is for. It is about no certain sources: an operation has two sides.
+func (o *Operation) Claim() keys.Claim { return keys.Claim{Purpose: keys.ForOperation} }
 
 // Validate returns what breaks the format. The text is compared with the hash apart from it.
 func (o *Operation) Validate() error {

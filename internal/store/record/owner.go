@@ -8,6 +8,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/envelope"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -42,6 +43,10 @@ func OwnerKey(workloadID string) string { return OwnerFolder + workloadID + Owne
 
 // Place returns the store and the key that the record belongs to.
 func (o *Owner) Place() (storeID, key string) { return o.StoreID, OwnerKey(o.WorkloadID) }
+
+// Claim returns what the record is for. It is about no certain sources: it does not say which
+// management cluster the workload cluster is taken from.
+func (o *Owner) Claim() keys.Claim { return keys.Claim{Purpose: keys.ForOwnership} }
 
 // Validate returns what breaks the format.
 func (o *Owner) Validate() error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -26,6 +27,11 @@ const PinFolder = "pins/"
 func PinKey(k layout.EnvelopeKey) string {
 	return PinFolder + strings.TrimPrefix(k.String(),
 		layout.EnvelopeFolder)
+}
+
+// Claim returns what the pin is for and about.
+func (p *Pin) Claim() keys.Claim {
+	return keys.Claim{Purpose: keys.ForPin, Sources: []string{p.Source}}
 }
 
 // Validate returns what breaks the format.

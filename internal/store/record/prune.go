@@ -3,11 +3,13 @@ package record
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -36,6 +38,11 @@ func IsPruneKey(key string) bool {
 	}
 	_, err := layout.ParseEnvelopeKey(layout.EnvelopeFolder + "x/" + name) // the same form
 	return err == nil
+}
+
+// Claim returns what the record is for, and the sources that it is about.
+func (p *Prune) Claim() keys.Claim {
+	return keys.Claim{Purpose: keys.ForPrune, Sources: slices.Sorted(maps.Keys(p.Removed))}
 }
 
 // Validate returns what breaks the format.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -121,6 +122,11 @@ func cutLast(s, sep string) (before, after string, found bool) {
 		return s[:i], s[i+len(sep):], true
 	}
 	return s, "", false
+}
+
+// Claim returns what the verification is for and about.
+func (c *Verification) Claim() keys.Claim {
+	return keys.Claim{Purpose: keys.ForCheck, Sources: []string{c.Snapshot.Source}}
 }
 
 // Validate returns what breaks the format.

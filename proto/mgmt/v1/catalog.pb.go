@@ -21,6 +21,153 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// CheckCatalogRequest asks for a check of the only catalog.
+type CheckCatalogRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckCatalogRequest) Reset() {
+	*x = CheckCatalogRequest{}
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckCatalogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckCatalogRequest) ProtoMessage() {}
+
+func (x *CheckCatalogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckCatalogRequest.ProtoReflect.Descriptor instead.
+func (*CheckCatalogRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{0}
+}
+
+// CheckCatalogResponse is the result of a check.
+type CheckCatalogResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the file.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Size of the file in bytes.
+	Size int64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// Bytes of it that hold nothing and are used again.
+	Free int64 `protobuf:"varint,3,opt,name=free,proto3" json:"free,omitempty"`
+	// Version of the schema in the file; 0 when it cannot be read.
+	Schema int32 `protobuf:"varint,4,opt,name=schema,proto3" json:"schema,omitempty"`
+	// Operations in it.
+	Operations int64 `protobuf:"varint,5,opt,name=operations,proto3" json:"operations,omitempty"`
+	// Snapshots in its index.
+	Snapshots int64 `protobuf:"varint,6,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// What is wrong, at most a thousand sentences; empty when nothing is.
+	Problems []string `protobuf:"bytes,7,rep,name=problems,proto3" json:"problems,omitempty"`
+	// Restores and moves that changed something and have not ended for good, as far as they can be read;
+	// only when something is wrong.
+	Unfinished    []string `protobuf:"bytes,8,rep,name=unfinished,proto3" json:"unfinished,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckCatalogResponse) Reset() {
+	*x = CheckCatalogResponse{}
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckCatalogResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckCatalogResponse) ProtoMessage() {}
+
+func (x *CheckCatalogResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckCatalogResponse.ProtoReflect.Descriptor instead.
+func (*CheckCatalogResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CheckCatalogResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *CheckCatalogResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *CheckCatalogResponse) GetFree() int64 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *CheckCatalogResponse) GetSchema() int32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
+}
+
+func (x *CheckCatalogResponse) GetOperations() int64 {
+	if x != nil {
+		return x.Operations
+	}
+	return 0
+}
+
+func (x *CheckCatalogResponse) GetSnapshots() int64 {
+	if x != nil {
+		return x.Snapshots
+	}
+	return 0
+}
+
+func (x *CheckCatalogResponse) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *CheckCatalogResponse) GetUnfinished() []string {
+	if x != nil {
+		return x.Unfinished
+	}
+	return nil
+}
+
 // RebuildCatalogRequest picks locations.
 type RebuildCatalogRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -35,7 +182,7 @@ type RebuildCatalogRequest struct {
 
 func (x *RebuildCatalogRequest) Reset() {
 	*x = RebuildCatalogRequest{}
-	mi := &file_mgmt_v1_catalog_proto_msgTypes[0]
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +194,7 @@ func (x *RebuildCatalogRequest) String() string {
 func (*RebuildCatalogRequest) ProtoMessage() {}
 
 func (x *RebuildCatalogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_catalog_proto_msgTypes[0]
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +207,7 @@ func (x *RebuildCatalogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildCatalogRequest.ProtoReflect.Descriptor instead.
 func (*RebuildCatalogRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{0}
+	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RebuildCatalogRequest) GetLocation() string {
@@ -100,7 +247,7 @@ type RebuiltLocation struct {
 
 func (x *RebuiltLocation) Reset() {
 	*x = RebuiltLocation{}
-	mi := &file_mgmt_v1_catalog_proto_msgTypes[1]
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -112,7 +259,7 @@ func (x *RebuiltLocation) String() string {
 func (*RebuiltLocation) ProtoMessage() {}
 
 func (x *RebuiltLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_catalog_proto_msgTypes[1]
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -125,7 +272,7 @@ func (x *RebuiltLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuiltLocation.ProtoReflect.Descriptor instead.
 func (*RebuiltLocation) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{1}
+	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RebuiltLocation) GetLocation() string {
@@ -188,7 +335,7 @@ type RebuildCatalogResponse struct {
 
 func (x *RebuildCatalogResponse) Reset() {
 	*x = RebuildCatalogResponse{}
-	mi := &file_mgmt_v1_catalog_proto_msgTypes[2]
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -200,7 +347,7 @@ func (x *RebuildCatalogResponse) String() string {
 func (*RebuildCatalogResponse) ProtoMessage() {}
 
 func (x *RebuildCatalogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_catalog_proto_msgTypes[2]
+	mi := &file_mgmt_v1_catalog_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -213,7 +360,7 @@ func (x *RebuildCatalogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebuildCatalogResponse.ProtoReflect.Descriptor instead.
 func (*RebuildCatalogResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{2}
+	return file_mgmt_v1_catalog_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RebuildCatalogResponse) GetLocations() []*RebuiltLocation {
@@ -227,7 +374,21 @@ var File_mgmt_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/catalog.proto\x12\amgmt.v1\"T\n" +
+	"\x15mgmt/v1/catalog.proto\x12\amgmt.v1\"\x15\n" +
+	"\x13CheckCatalogRequest\"\xe4\x01\n" +
+	"\x14CheckCatalogResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04free\x18\x03 \x01(\x03R\x04free\x12\x16\n" +
+	"\x06schema\x18\x04 \x01(\x05R\x06schema\x12\x1e\n" +
+	"\n" +
+	"operations\x18\x05 \x01(\x03R\n" +
+	"operations\x12\x1c\n" +
+	"\tsnapshots\x18\x06 \x01(\x03R\tsnapshots\x12\x1a\n" +
+	"\bproblems\x18\a \x03(\tR\bproblems\x12\x1e\n" +
+	"\n" +
+	"unfinished\x18\b \x03(\tR\n" +
+	"unfinished\"T\n" +
 	"\x15RebuildCatalogRequest\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1f\n" +
 	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"\xd6\x01\n" +
@@ -240,9 +401,10 @@ const file_mgmt_v1_catalog_proto_rawDesc = "" +
 	"\bimported\x18\x06 \x03(\tR\bimported\x12#\n" +
 	"\rneed_identity\x18\a \x03(\tR\fneedIdentity\"P\n" +
 	"\x16RebuildCatalogResponse\x126\n" +
-	"\tlocations\x18\x01 \x03(\v2\x18.mgmt.v1.RebuiltLocationR\tlocations2c\n" +
+	"\tlocations\x18\x01 \x03(\v2\x18.mgmt.v1.RebuiltLocationR\tlocations2\xb5\x01\n" +
 	"\x0eCatalogService\x12Q\n" +
-	"\x0eRebuildCatalog\x12\x1e.mgmt.v1.RebuildCatalogRequest\x1a\x1f.mgmt.v1.RebuildCatalogResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\x0eRebuildCatalog\x12\x1e.mgmt.v1.RebuildCatalogRequest\x1a\x1f.mgmt.v1.RebuildCatalogResponse\x12P\n" +
+	"\fCheckCatalog\x12\x1c.mgmt.v1.CheckCatalogRequest\x1a\x1d.mgmt.v1.CheckCatalogResponse\"\x03\x90\x02\x01B-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_catalog_proto_rawDescOnce sync.Once
@@ -256,18 +418,22 @@ func file_mgmt_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_mgmt_v1_catalog_proto_rawDescData
 }
 
-var file_mgmt_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_mgmt_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_mgmt_v1_catalog_proto_goTypes = []any{
-	(*RebuildCatalogRequest)(nil),  // 0: mgmt.v1.RebuildCatalogRequest
-	(*RebuiltLocation)(nil),        // 1: mgmt.v1.RebuiltLocation
-	(*RebuildCatalogResponse)(nil), // 2: mgmt.v1.RebuildCatalogResponse
+	(*CheckCatalogRequest)(nil),    // 0: mgmt.v1.CheckCatalogRequest
+	(*CheckCatalogResponse)(nil),   // 1: mgmt.v1.CheckCatalogResponse
+	(*RebuildCatalogRequest)(nil),  // 2: mgmt.v1.RebuildCatalogRequest
+	(*RebuiltLocation)(nil),        // 3: mgmt.v1.RebuiltLocation
+	(*RebuildCatalogResponse)(nil), // 4: mgmt.v1.RebuildCatalogResponse
 }
 var file_mgmt_v1_catalog_proto_depIdxs = []int32{
-	1, // 0: mgmt.v1.RebuildCatalogResponse.locations:type_name -> mgmt.v1.RebuiltLocation
-	0, // 1: mgmt.v1.CatalogService.RebuildCatalog:input_type -> mgmt.v1.RebuildCatalogRequest
-	2, // 2: mgmt.v1.CatalogService.RebuildCatalog:output_type -> mgmt.v1.RebuildCatalogResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
+	3, // 0: mgmt.v1.RebuildCatalogResponse.locations:type_name -> mgmt.v1.RebuiltLocation
+	2, // 1: mgmt.v1.CatalogService.RebuildCatalog:input_type -> mgmt.v1.RebuildCatalogRequest
+	0, // 2: mgmt.v1.CatalogService.CheckCatalog:input_type -> mgmt.v1.CheckCatalogRequest
+	4, // 3: mgmt.v1.CatalogService.RebuildCatalog:output_type -> mgmt.v1.RebuildCatalogResponse
+	1, // 4: mgmt.v1.CatalogService.CheckCatalog:output_type -> mgmt.v1.CheckCatalogResponse
+	3, // [3:5] is the sub-list for method output_type
+	1, // [1:3] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -284,7 +450,7 @@ func file_mgmt_v1_catalog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_catalog_proto_rawDesc), len(file_mgmt_v1_catalog_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

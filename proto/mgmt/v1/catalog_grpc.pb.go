@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	CatalogService_RebuildCatalog_FullMethodName = "/mgmt.v1.CatalogService/RebuildCatalog"
+	CatalogService_CheckCatalog_FullMethodName   = "/mgmt.v1.CatalogService/CheckCatalog"
 )
 
 // CatalogServiceClient is the client API for CatalogService service.
@@ -32,6 +33,10 @@ type CatalogServiceClient interface {
 	// snapshots that are not in a bucket any more are dropped from it. Operations that the catalog
 	// does not have are imported from their mirror. It changes nothing in the buckets and may run twice.
 	RebuildCatalog(ctx context.Context, in *RebuildCatalogRequest, opts ...grpc.CallOption) (*RebuildCatalogResponse, error)
+	// CheckCatalog reads the whole catalog and reports what is wrong with it: damaged pages, records
+	// that cannot be decoded, indexes that disagree with their records. It changes nothing; nothing is
+	// written to the catalog of a daemon meanwhile. What is wrong is no error of the call.
+	CheckCatalog(ctx context.Context, in *CheckCatalogRequest, opts ...grpc.CallOption) (*CheckCatalogResponse, error)
 }
 
 type catalogServiceClient struct {
@@ -52,6 +57,16 @@ func (c *catalogServiceClient) RebuildCatalog(ctx context.Context, in *RebuildCa
 	return out, nil
 }
 
+func (c *catalogServiceClient) CheckCatalog(ctx context.Context, in *CheckCatalogRequest, opts ...grpc.CallOption) (*CheckCatalogResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckCatalogResponse)
+	err := c.cc.Invoke(ctx, CatalogService_CheckCatalog_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CatalogServiceServer is the server API for CatalogService service.
 // All implementations must embed UnimplementedCatalogServiceServer
 // for forward compatibility.
@@ -62,6 +77,10 @@ type CatalogServiceServer interface {
 	// snapshots that are not in a bucket any more are dropped from it. Operations that the catalog
 	// does not have are imported from their mirror. It changes nothing in the buckets and may run twice.
 	RebuildCatalog(context.Context, *RebuildCatalogRequest) (*RebuildCatalogResponse, error)
+	// CheckCatalog reads the whole catalog and reports what is wrong with it: damaged pages, records
+	// that cannot be decoded, indexes that disagree with their records. It changes nothing; nothing is
+	// written to the catalog of a daemon meanwhile. What is wrong is no error of the call.
+	CheckCatalog(context.Context, *CheckCatalogRequest) (*CheckCatalogResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }
 
@@ -74,6 +93,9 @@ type UnimplementedCatalogServiceServer struct{}
 
 func (UnimplementedCatalogServiceServer) RebuildCatalog(context.Context, *RebuildCatalogRequest) (*RebuildCatalogResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RebuildCatalog not implemented")
+}
+func (UnimplementedCatalogServiceServer) CheckCatalog(context.Context, *CheckCatalogRequest) (*CheckCatalogResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckCatalog not implemented")
 }
 func (UnimplementedCatalogServiceServer) mustEmbedUnimplementedCatalogServiceServer() {}
 func (UnimplementedCatalogServiceServer) testEmbeddedByValue()                        {}
@@ -114,6 +136,24 @@ func _CatalogService_RebuildCatalog_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CatalogService_CheckCatalog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckCatalogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).CheckCatalog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_CheckCatalog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).CheckCatalog(ctx, req.(*CheckCatalogRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CatalogService_ServiceDesc is the grpc.ServiceDesc for CatalogService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -124,6 +164,10 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RebuildCatalog",
 			Handler:    _CatalogService_RebuildCatalog_Handler,
+		},
+		{
+			MethodName: "CheckCatalog",
+			Handler:    _CatalogService_CheckCatalog_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

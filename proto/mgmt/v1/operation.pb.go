@@ -394,12 +394,139 @@ func (x *Finding) GetHint() string {
 	return ""
 }
 
-// Operation is one run: a snapshot, a restore, a move, a verify or a prune.
+// StoreCopy is what an operation copied from a store to a copy of it.
+type StoreCopy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the storage location of the copy.
+	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	// The id of the copy.
+	StoreId string `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// Snapshots that were copied.
+	Copied int64 `protobuf:"varint,3,opt,name=copied,proto3" json:"copied,omitempty"`
+	// Snapshots that were in the copy before.
+	Present int64 `protobuf:"varint,4,opt,name=present,proto3" json:"present,omitempty"`
+	// Snapshots that a prune removed from the copy, which are not copied again.
+	Removed int64 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Snapshots that are older than the newest ones that were asked for.
+	LeftOut int64 `protobuf:"varint,6,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// Documents that no trusted key signed.
+	Untrusted int64 `protobuf:"varint,7,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	// Snapshots that should be in the copy and are not; -1 when that is not known.
+	Behind int64 `protobuf:"varint,8,opt,name=behind,proto3" json:"behind,omitempty"`
+	// Packs and shards that were written to the copy.
+	WrittenKeys int64 `protobuf:"varint,9,opt,name=written_keys,json=writtenKeys,proto3" json:"written_keys,omitempty"`
+	// Bytes of these keys.
+	WrittenBytes  int64 `protobuf:"varint,10,opt,name=written_bytes,json=writtenBytes,proto3" json:"written_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreCopy) Reset() {
+	*x = StoreCopy{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreCopy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreCopy) ProtoMessage() {}
+
+func (x *StoreCopy) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreCopy.ProtoReflect.Descriptor instead.
+func (*StoreCopy) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *StoreCopy) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *StoreCopy) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *StoreCopy) GetCopied() int64 {
+	if x != nil {
+		return x.Copied
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetPresent() int64 {
+	if x != nil {
+		return x.Present
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetRemoved() int64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetLeftOut() int64 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetUntrusted() int64 {
+	if x != nil {
+		return x.Untrusted
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetBehind() int64 {
+	if x != nil {
+		return x.Behind
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetWrittenKeys() int64 {
+	if x != nil {
+		return x.WrittenKeys
+	}
+	return 0
+}
+
+func (x *StoreCopy) GetWrittenBytes() int64 {
+	if x != nil {
+		return x.WrittenBytes
+	}
+	return 0
+}
+
+// Operation is one run: a snapshot, a restore, a move, a verify, a prune or a copy.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 12 lower-case hex digits; the first ones order by time.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// snapshot, restore, move, verify or prune.
+	// snapshot, restore, move, verify, prune or copy.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Where it stands.
 	State OperationState `protobuf:"varint,3,opt,name=state,proto3,enum=mgmt.v1.OperationState" json:"state,omitempty"`
@@ -430,14 +557,19 @@ type Operation struct {
 	HintKey string `protobuf:"bytes,15,opt,name=hint_key,json=hintKey,proto3" json:"hint_key,omitempty"`
 	// The host that wrote the newest record of its mirror; set only when the catalog does not have the
 	// operation.
-	Host          string `protobuf:"bytes,16,opt,name=host,proto3" json:"host,omitempty"`
+	Host string `protobuf:"bytes,16,opt,name=host,proto3" json:"host,omitempty"`
+	// Set by a verify: until when the storage retains everything that the snapshot names (Object Lock).
+	// Absent when it does not retain all of it, or when that is not known.
+	RetainedUntil *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=retained_until,json=retainedUntil,proto3" json:"retained_until,omitempty"`
+	// Set by a copy: what it did.
+	Copy          *StoreCopy `protobuf:"bytes,18,opt,name=copy,proto3" json:"copy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[2]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +581,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[2]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +594,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{2}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Operation) GetId() string {
@@ -577,6 +709,20 @@ func (x *Operation) GetHost() string {
 	return ""
 }
 
+func (x *Operation) GetRetainedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetainedUntil
+	}
+	return nil
+}
+
+func (x *Operation) GetCopy() *StoreCopy {
+	if x != nil {
+		return x.Copy
+	}
+	return nil
+}
+
 // Event is one entry of an operation's history.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -615,7 +761,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[3]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +773,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[3]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +786,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{3}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Event) GetSeq() int64 {
@@ -754,7 +900,7 @@ type AcceptUnitRequest struct {
 
 func (x *AcceptUnitRequest) Reset() {
 	*x = AcceptUnitRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +912,7 @@ func (x *AcceptUnitRequest) String() string {
 func (*AcceptUnitRequest) ProtoMessage() {}
 
 func (x *AcceptUnitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +925,7 @@ func (x *AcceptUnitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptUnitRequest.ProtoReflect.Descriptor instead.
 func (*AcceptUnitRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AcceptUnitRequest) GetId() string {
@@ -807,7 +953,7 @@ type AcceptUnitResponse struct {
 
 func (x *AcceptUnitResponse) Reset() {
 	*x = AcceptUnitResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +965,7 @@ func (x *AcceptUnitResponse) String() string {
 func (*AcceptUnitResponse) ProtoMessage() {}
 
 func (x *AcceptUnitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +978,7 @@ func (x *AcceptUnitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptUnitResponse.ProtoReflect.Descriptor instead.
 func (*AcceptUnitResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AcceptUnitResponse) GetOperation() *Operation {
@@ -842,19 +988,29 @@ func (x *AcceptUnitResponse) GetOperation() *Operation {
 	return nil
 }
 
-// ListOperationsRequest asks for all operations.
+// ListOperationsRequest asks for a page of operations.
 type ListOperationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Also those of other hosts that have a mirror in a storage location. A location that does not
 	// answer is an error then.
-	Mirrored      bool `protobuf:"varint,1,opt,name=mirrored,proto3" json:"mirrored,omitempty"`
+	Mirrored bool `protobuf:"varint,1,opt,name=mirrored,proto3" json:"mirrored,omitempty"`
+	// The largest number of operations of the catalog in the page; the server may return fewer, and
+	// decides when it is 0.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before; empty for the first one. The other fields must be the same
+	// for all pages.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only operations of these kinds; empty for all.
+	Kinds []string `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	// Only operations in these states; empty for all.
+	States        []OperationState `protobuf:"varint,5,rep,packed,name=states,proto3,enum=mgmt.v1.OperationState" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +1022,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +1035,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListOperationsRequest) GetMirrored() bool {
@@ -889,18 +1045,48 @@ func (x *ListOperationsRequest) GetMirrored() bool {
 	return false
 }
 
-// ListOperationsResponse holds all operations, newest first.
+func (x *ListOperationsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListOperationsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListOperationsRequest) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *ListOperationsRequest) GetStates() []OperationState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+// ListOperationsResponse holds a page of operations.
 type ListOperationsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Newest first.
-	Operations    []*Operation `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
+	// Newest first. Those that only a mirror has are in the page that covers their time.
+	Operations []*Operation `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
+	// For the next page; empty in the last one.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1098,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,12 +1111,129 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
 	if x != nil {
 		return x.Operations
+	}
+	return nil
+}
+
+func (x *ListOperationsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// ForgetOperationsRequest names operations.
+type ForgetOperationsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids, or beginnings that each fit only one operation, or "latest".
+	Ids []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	// Codes of the findings to override.
+	ForceCodes    []string `protobuf:"bytes,2,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetOperationsRequest) Reset() {
+	*x = ForgetOperationsRequest{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetOperationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetOperationsRequest) ProtoMessage() {}
+
+func (x *ForgetOperationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetOperationsRequest.ProtoReflect.Descriptor instead.
+func (*ForgetOperationsRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ForgetOperationsRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *ForgetOperationsRequest) GetForceCodes() []string {
+	if x != nil {
+		return x.ForceCodes
+	}
+	return nil
+}
+
+// ForgetOperationsResponse has what was forgotten, and what was given up with it.
+type ForgetOperationsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operations as they were; empty when a finding of severity error prevents it.
+	Forgotten []*Operation `protobuf:"bytes,1,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
+	// What is given up.
+	Findings      []*Finding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetOperationsResponse) Reset() {
+	*x = ForgetOperationsResponse{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetOperationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetOperationsResponse) ProtoMessage() {}
+
+func (x *ForgetOperationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetOperationsResponse.ProtoReflect.Descriptor instead.
+func (*ForgetOperationsResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ForgetOperationsResponse) GetForgotten() []*Operation {
+	if x != nil {
+		return x.Forgotten
+	}
+	return nil
+}
+
+func (x *ForgetOperationsResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
 	}
 	return nil
 }
@@ -946,7 +1249,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1261,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1274,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetOperationRequest) GetId() string {
@@ -992,7 +1295,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1307,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1320,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -1040,7 +1343,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1355,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1368,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchOperationRequest) GetId() string {
@@ -1093,7 +1396,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1408,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1421,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchOperationResponse) GetEvent() *Event {
@@ -1145,7 +1448,7 @@ type ResumeOperationRequest struct {
 
 func (x *ResumeOperationRequest) Reset() {
 	*x = ResumeOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1460,7 @@ func (x *ResumeOperationRequest) String() string {
 func (*ResumeOperationRequest) ProtoMessage() {}
 
 func (x *ResumeOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1473,7 @@ func (x *ResumeOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeOperationRequest.ProtoReflect.Descriptor instead.
 func (*ResumeOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResumeOperationRequest) GetId() string {
@@ -1205,7 +1508,7 @@ type ResumeOperationResponse struct {
 
 func (x *ResumeOperationResponse) Reset() {
 	*x = ResumeOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1520,7 @@ func (x *ResumeOperationResponse) String() string {
 func (*ResumeOperationResponse) ProtoMessage() {}
 
 func (x *ResumeOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1533,7 @@ func (x *ResumeOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeOperationResponse.ProtoReflect.Descriptor instead.
 func (*ResumeOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResumeOperationResponse) GetOperation() *Operation {
@@ -1251,7 +1554,7 @@ type StopOperationRequest struct {
 
 func (x *StopOperationRequest) Reset() {
 	*x = StopOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1566,7 @@ func (x *StopOperationRequest) String() string {
 func (*StopOperationRequest) ProtoMessage() {}
 
 func (x *StopOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1579,7 @@ func (x *StopOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopOperationRequest.ProtoReflect.Descriptor instead.
 func (*StopOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StopOperationRequest) GetId() string {
@@ -1297,7 +1600,7 @@ type StopOperationResponse struct {
 
 func (x *StopOperationResponse) Reset() {
 	*x = StopOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1612,7 @@ func (x *StopOperationResponse) String() string {
 func (*StopOperationResponse) ProtoMessage() {}
 
 func (x *StopOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1625,7 @@ func (x *StopOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopOperationResponse.ProtoReflect.Descriptor instead.
 func (*StopOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StopOperationResponse) GetOperation() *Operation {
@@ -1348,7 +1651,7 @@ type RollbackOperationRequest struct {
 
 func (x *RollbackOperationRequest) Reset() {
 	*x = RollbackOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[16]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1663,7 @@ func (x *RollbackOperationRequest) String() string {
 func (*RollbackOperationRequest) ProtoMessage() {}
 
 func (x *RollbackOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[16]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1676,7 @@ func (x *RollbackOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOperationRequest.ProtoReflect.Descriptor instead.
 func (*RollbackOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RollbackOperationRequest) GetId() string {
@@ -1408,7 +1711,7 @@ type RollbackOperationResponse struct {
 
 func (x *RollbackOperationResponse) Reset() {
 	*x = RollbackOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[17]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1723,7 @@ func (x *RollbackOperationResponse) String() string {
 func (*RollbackOperationResponse) ProtoMessage() {}
 
 func (x *RollbackOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[17]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1736,7 @@ func (x *RollbackOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOperationResponse.ProtoReflect.Descriptor instead.
 func (*RollbackOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RollbackOperationResponse) GetOperation() *Operation {
@@ -1459,7 +1762,19 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x03ref\x18\x03 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\tR\x04unit\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xd0\x04\n" +
+	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xa7\x02\n" +
+	"\tStoreCopy\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x16\n" +
+	"\x06copied\x18\x03 \x01(\x03R\x06copied\x12\x18\n" +
+	"\apresent\x18\x04 \x01(\x03R\apresent\x12\x18\n" +
+	"\aremoved\x18\x05 \x01(\x03R\aremoved\x12\x19\n" +
+	"\bleft_out\x18\x06 \x01(\x03R\aleftOut\x12\x1c\n" +
+	"\tuntrusted\x18\a \x01(\x03R\tuntrusted\x12\x16\n" +
+	"\x06behind\x18\b \x01(\x03R\x06behind\x12!\n" +
+	"\fwritten_keys\x18\t \x01(\x03R\vwrittenKeys\x12#\n" +
+	"\rwritten_bytes\x18\n" +
+	" \x01(\x03R\fwrittenBytes\"\xbb\x05\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12-\n" +
@@ -1480,7 +1795,9 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\bschedule\x18\r \x01(\tR\bschedule\x12\x1a\n" +
 	"\blocation\x18\x0e \x01(\tR\blocation\x12\x19\n" +
 	"\bhint_key\x18\x0f \x01(\tR\ahintKey\x12\x12\n" +
-	"\x04host\x18\x10 \x01(\tR\x04host\x1a8\n" +
+	"\x04host\x18\x10 \x01(\tR\x04host\x12A\n" +
+	"\x0eretained_until\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\rretainedUntil\x12&\n" +
+	"\x04copy\x18\x12 \x01(\v2\x12.mgmt.v1.StoreCopyR\x04copy\x1a8\n" +
 	"\n" +
 	"UnitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1507,13 +1824,26 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\"F\n" +
 	"\x12AcceptUnitResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"3\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\xb6\x01\n" +
 	"\x15ListOperationsRequest\x12\x1a\n" +
-	"\bmirrored\x18\x01 \x01(\bR\bmirrored\"L\n" +
+	"\bmirrored\x18\x01 \x01(\bR\bmirrored\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12/\n" +
+	"\x06states\x18\x05 \x03(\x0e2\x17.mgmt.v1.OperationStateR\x06states\"t\n" +
 	"\x16ListOperationsResponse\x122\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2\x12.mgmt.v1.OperationR\n" +
-	"operations\"%\n" +
+	"operations\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"L\n" +
+	"\x17ForgetOperationsRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x1f\n" +
+	"\vforce_codes\x18\x02 \x03(\tR\n" +
+	"forceCodes\"z\n" +
+	"\x18ForgetOperationsResponse\x120\n" +
+	"\tforgotten\x18\x01 \x03(\v2\x12.mgmt.v1.OperationR\tforgotten\x12,\n" +
+	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\"%\n" +
 	"\x13GetOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"H\n" +
 	"\x14GetOperationResponse\x120\n" +
@@ -1564,7 +1894,7 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x0fEVENT_TYPE_STEP\x10\x03\x12\x17\n" +
 	"\x13EVENT_TYPE_PROGRESS\x10\x04\x12\x16\n" +
 	"\x12EVENT_TYPE_FINDING\x10\x05\x12\x16\n" +
-	"\x12EVENT_TYPE_MESSAGE\x10\x062\xdf\x04\n" +
+	"\x12EVENT_TYPE_MESSAGE\x10\x062\xb8\x05\n" +
 	"\x10OperationService\x12V\n" +
 	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
@@ -1573,7 +1903,8 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\rStopOperation\x12\x1d.mgmt.v1.StopOperationRequest\x1a\x1e.mgmt.v1.StopOperationResponse\x12Z\n" +
 	"\x11RollbackOperation\x12!.mgmt.v1.RollbackOperationRequest\x1a\".mgmt.v1.RollbackOperationResponse\x12E\n" +
 	"\n" +
-	"AcceptUnit\x12\x1a.mgmt.v1.AcceptUnitRequest\x1a\x1b.mgmt.v1.AcceptUnitResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"AcceptUnit\x12\x1a.mgmt.v1.AcceptUnitRequest\x1a\x1b.mgmt.v1.AcceptUnitResponse\x12W\n" +
+	"\x10ForgetOperations\x12 .mgmt.v1.ForgetOperationsRequest\x1a!.mgmt.v1.ForgetOperationsResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_operation_proto_rawDescOnce sync.Once
@@ -1588,69 +1919,79 @@ func file_mgmt_v1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_mgmt_v1_operation_proto_goTypes = []any{
 	(OperationState)(0),               // 0: mgmt.v1.OperationState
 	(Severity)(0),                     // 1: mgmt.v1.Severity
 	(EventType)(0),                    // 2: mgmt.v1.EventType
 	(*Ref)(nil),                       // 3: mgmt.v1.Ref
 	(*Finding)(nil),                   // 4: mgmt.v1.Finding
-	(*Operation)(nil),                 // 5: mgmt.v1.Operation
-	(*Event)(nil),                     // 6: mgmt.v1.Event
-	(*AcceptUnitRequest)(nil),         // 7: mgmt.v1.AcceptUnitRequest
-	(*AcceptUnitResponse)(nil),        // 8: mgmt.v1.AcceptUnitResponse
-	(*ListOperationsRequest)(nil),     // 9: mgmt.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),    // 10: mgmt.v1.ListOperationsResponse
-	(*GetOperationRequest)(nil),       // 11: mgmt.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),      // 12: mgmt.v1.GetOperationResponse
-	(*WatchOperationRequest)(nil),     // 13: mgmt.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),    // 14: mgmt.v1.WatchOperationResponse
-	(*ResumeOperationRequest)(nil),    // 15: mgmt.v1.ResumeOperationRequest
-	(*ResumeOperationResponse)(nil),   // 16: mgmt.v1.ResumeOperationResponse
-	(*StopOperationRequest)(nil),      // 17: mgmt.v1.StopOperationRequest
-	(*StopOperationResponse)(nil),     // 18: mgmt.v1.StopOperationResponse
-	(*RollbackOperationRequest)(nil),  // 19: mgmt.v1.RollbackOperationRequest
-	(*RollbackOperationResponse)(nil), // 20: mgmt.v1.RollbackOperationResponse
-	nil,                               // 21: mgmt.v1.Operation.UnitsEntry
-	(*timestamppb.Timestamp)(nil),     // 22: google.protobuf.Timestamp
+	(*StoreCopy)(nil),                 // 5: mgmt.v1.StoreCopy
+	(*Operation)(nil),                 // 6: mgmt.v1.Operation
+	(*Event)(nil),                     // 7: mgmt.v1.Event
+	(*AcceptUnitRequest)(nil),         // 8: mgmt.v1.AcceptUnitRequest
+	(*AcceptUnitResponse)(nil),        // 9: mgmt.v1.AcceptUnitResponse
+	(*ListOperationsRequest)(nil),     // 10: mgmt.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),    // 11: mgmt.v1.ListOperationsResponse
+	(*ForgetOperationsRequest)(nil),   // 12: mgmt.v1.ForgetOperationsRequest
+	(*ForgetOperationsResponse)(nil),  // 13: mgmt.v1.ForgetOperationsResponse
+	(*GetOperationRequest)(nil),       // 14: mgmt.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),      // 15: mgmt.v1.GetOperationResponse
+	(*WatchOperationRequest)(nil),     // 16: mgmt.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),    // 17: mgmt.v1.WatchOperationResponse
+	(*ResumeOperationRequest)(nil),    // 18: mgmt.v1.ResumeOperationRequest
+	(*ResumeOperationResponse)(nil),   // 19: mgmt.v1.ResumeOperationResponse
+	(*StopOperationRequest)(nil),      // 20: mgmt.v1.StopOperationRequest
+	(*StopOperationResponse)(nil),     // 21: mgmt.v1.StopOperationResponse
+	(*RollbackOperationRequest)(nil),  // 22: mgmt.v1.RollbackOperationRequest
+	(*RollbackOperationResponse)(nil), // 23: mgmt.v1.RollbackOperationResponse
+	nil,                               // 24: mgmt.v1.Operation.UnitsEntry
+	(*timestamppb.Timestamp)(nil),     // 25: google.protobuf.Timestamp
 }
 var file_mgmt_v1_operation_proto_depIdxs = []int32{
 	1,  // 0: mgmt.v1.Finding.severity:type_name -> mgmt.v1.Severity
 	3,  // 1: mgmt.v1.Finding.ref:type_name -> mgmt.v1.Ref
 	0,  // 2: mgmt.v1.Operation.state:type_name -> mgmt.v1.OperationState
-	22, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	22, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
-	21, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
-	22, // 6: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
-	2,  // 7: mgmt.v1.Event.type:type_name -> mgmt.v1.EventType
-	0,  // 8: mgmt.v1.Event.state:type_name -> mgmt.v1.OperationState
-	4,  // 9: mgmt.v1.Event.finding:type_name -> mgmt.v1.Finding
-	5,  // 10: mgmt.v1.AcceptUnitResponse.operation:type_name -> mgmt.v1.Operation
-	5,  // 11: mgmt.v1.ListOperationsResponse.operations:type_name -> mgmt.v1.Operation
-	5,  // 12: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
-	6,  // 13: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
-	5,  // 14: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
-	5,  // 15: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
-	5,  // 16: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
-	9,  // 17: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
-	11, // 18: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
-	13, // 19: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
-	15, // 20: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
-	17, // 21: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
-	19, // 22: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
-	7,  // 23: mgmt.v1.OperationService.AcceptUnit:input_type -> mgmt.v1.AcceptUnitRequest
-	10, // 24: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
-	12, // 25: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
-	14, // 26: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
-	16, // 27: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
-	18, // 28: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
-	20, // 29: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
-	8,  // 30: mgmt.v1.OperationService.AcceptUnit:output_type -> mgmt.v1.AcceptUnitResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	25, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	25, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
+	24, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
+	25, // 6: mgmt.v1.Operation.retained_until:type_name -> google.protobuf.Timestamp
+	5,  // 7: mgmt.v1.Operation.copy:type_name -> mgmt.v1.StoreCopy
+	25, // 8: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
+	2,  // 9: mgmt.v1.Event.type:type_name -> mgmt.v1.EventType
+	0,  // 10: mgmt.v1.Event.state:type_name -> mgmt.v1.OperationState
+	4,  // 11: mgmt.v1.Event.finding:type_name -> mgmt.v1.Finding
+	6,  // 12: mgmt.v1.AcceptUnitResponse.operation:type_name -> mgmt.v1.Operation
+	0,  // 13: mgmt.v1.ListOperationsRequest.states:type_name -> mgmt.v1.OperationState
+	6,  // 14: mgmt.v1.ListOperationsResponse.operations:type_name -> mgmt.v1.Operation
+	6,  // 15: mgmt.v1.ForgetOperationsResponse.forgotten:type_name -> mgmt.v1.Operation
+	4,  // 16: mgmt.v1.ForgetOperationsResponse.findings:type_name -> mgmt.v1.Finding
+	6,  // 17: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
+	7,  // 18: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
+	6,  // 19: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
+	6,  // 20: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
+	6,  // 21: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
+	10, // 22: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
+	14, // 23: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
+	16, // 24: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
+	18, // 25: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
+	20, // 26: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
+	22, // 27: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
+	8,  // 28: mgmt.v1.OperationService.AcceptUnit:input_type -> mgmt.v1.AcceptUnitRequest
+	12, // 29: mgmt.v1.OperationService.ForgetOperations:input_type -> mgmt.v1.ForgetOperationsRequest
+	11, // 30: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
+	15, // 31: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
+	17, // 32: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
+	19, // 33: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
+	21, // 34: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
+	23, // 35: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
+	9,  // 36: mgmt.v1.OperationService.AcceptUnit:output_type -> mgmt.v1.AcceptUnitResponse
+	13, // 37: mgmt.v1.OperationService.ForgetOperations:output_type -> mgmt.v1.ForgetOperationsResponse
+	30, // [30:38] is the sub-list for method output_type
+	22, // [22:30] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_operation_proto_init() }
@@ -1664,7 +2005,7 @@ func file_mgmt_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_operation_proto_rawDesc), len(file_mgmt_v1_operation_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

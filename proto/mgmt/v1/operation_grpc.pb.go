@@ -26,6 +26,7 @@ const (
 	OperationService_StopOperation_FullMethodName     = "/mgmt.v1.OperationService/StopOperation"
 	OperationService_RollbackOperation_FullMethodName = "/mgmt.v1.OperationService/RollbackOperation"
 	OperationService_AcceptUnit_FullMethodName        = "/mgmt.v1.OperationService/AcceptUnit"
+	OperationService_ForgetOperations_FullMethodName  = "/mgmt.v1.OperationService/ForgetOperations"
 )
 
 // OperationServiceClient is the client API for OperationService service.
@@ -34,8 +35,8 @@ const (
 //
 // OperationService shows long work and goes on with work that stopped.
 type OperationServiceClient interface {
-	// ListOperations returns the operations of the catalog, newest first; on request also those that
-	// only their mirror in a storage location has.
+	// ListOperations returns the operations of the catalog, newest first, in pages; on request also
+	// those that only their mirror in a storage location has.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
 	// GetOperation returns one operation: of the catalog, else what a storage location says of one that
 	// another host began, which has no units. NOT_FOUND when no operation has this id or prefix,
@@ -68,6 +69,14 @@ type OperationServiceClient interface {
 	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not
 	// released. May run twice.
 	AcceptUnit(ctx context.Context, in *AcceptUnitRequest, opts ...grpc.CallOption) (*AcceptUnitResponse, error)
+	// ForgetOperations deletes operations from the catalog. It examines all of them before it deletes
+	// the first; an error in between leaves the others as they are. One that has work left
+	// is given up with it: its mirror in the storage location ends, its snapshot is not retained for it
+	// any more, and nothing resumes it or rolls it back. That is a finding of severity error, for each
+	// thing that is given up, unless its code is forced; with one that is not, nothing is forgotten and
+	// the response has the findings only. FAILED_PRECONDITION (reason LOCKED) while one is running;
+	// NOT_FOUND for one that is not in the catalog.
+	ForgetOperations(ctx context.Context, in *ForgetOperationsRequest, opts ...grpc.CallOption) (*ForgetOperationsResponse, error)
 }
 
 type operationServiceClient struct {
@@ -157,14 +166,24 @@ func (c *operationServiceClient) AcceptUnit(ctx context.Context, in *AcceptUnitR
 	return out, nil
 }
 
+func (c *operationServiceClient) ForgetOperations(ctx context.Context, in *ForgetOperationsRequest, opts ...grpc.CallOption) (*ForgetOperationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetOperationsResponse)
+	err := c.cc.Invoke(ctx, OperationService_ForgetOperations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationServiceServer is the server API for OperationService service.
 // All implementations must embed UnimplementedOperationServiceServer
 // for forward compatibility.
 //
 // OperationService shows long work and goes on with work that stopped.
 type OperationServiceServer interface {
-	// ListOperations returns the operations of the catalog, newest first; on request also those that
-	// only their mirror in a storage location has.
+	// ListOperations returns the operations of the catalog, newest first, in pages; on request also
+	// those that only their mirror in a storage location has.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
 	// GetOperation returns one operation: of the catalog, else what a storage location says of one that
 	// another host began, which has no units. NOT_FOUND when no operation has this id or prefix,
@@ -197,6 +216,14 @@ type OperationServiceServer interface {
 	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not
 	// released. May run twice.
 	AcceptUnit(context.Context, *AcceptUnitRequest) (*AcceptUnitResponse, error)
+	// ForgetOperations deletes operations from the catalog. It examines all of them before it deletes
+	// the first; an error in between leaves the others as they are. One that has work left
+	// is given up with it: its mirror in the storage location ends, its snapshot is not retained for it
+	// any more, and nothing resumes it or rolls it back. That is a finding of severity error, for each
+	// thing that is given up, unless its code is forced; with one that is not, nothing is forgotten and
+	// the response has the findings only. FAILED_PRECONDITION (reason LOCKED) while one is running;
+	// NOT_FOUND for one that is not in the catalog.
+	ForgetOperations(context.Context, *ForgetOperationsRequest) (*ForgetOperationsResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }
 
@@ -227,6 +254,9 @@ func (UnimplementedOperationServiceServer) RollbackOperation(context.Context, *R
 }
 func (UnimplementedOperationServiceServer) AcceptUnit(context.Context, *AcceptUnitRequest) (*AcceptUnitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AcceptUnit not implemented")
+}
+func (UnimplementedOperationServiceServer) ForgetOperations(context.Context, *ForgetOperationsRequest) (*ForgetOperationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetOperations not implemented")
 }
 func (UnimplementedOperationServiceServer) mustEmbedUnimplementedOperationServiceServer() {}
 func (UnimplementedOperationServiceServer) testEmbeddedByValue()                          {}
@@ -368,6 +398,24 @@ func _OperationService_AcceptUnit_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperationService_ForgetOperations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetOperationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationServiceServer).ForgetOperations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationService_ForgetOperations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationServiceServer).ForgetOperations(ctx, req.(*ForgetOperationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperationService_ServiceDesc is the grpc.ServiceDesc for OperationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -398,6 +446,10 @@ var OperationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AcceptUnit",
 			Handler:    _OperationService_AcceptUnit_Handler,
+		},
+		{
+			MethodName: "ForgetOperations",
+			Handler:    _OperationService_ForgetOperations_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -49,8 +49,14 @@ type Schedule struct {
 	LastError string `protobuf:"bytes,11,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// Runs that were due while one was going, since the daemon started.
 	Skipped int64 `protobuf:"varint,12,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	// Whether a run that was due has not succeeded yet.
-	Overdue       bool `protobuf:"varint,13,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// Whether a run was due of which no later snapshot is in the store.
+	Overdue bool `protobuf:"varint,13,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// When the newest snapshot was taken that counts. It is before last_success_time when later ones
+	// are not in the store any more, or the store could not be searched for them; absent when there is
+	// none.
+	NewestTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=newest_time,json=newestTime,proto3" json:"newest_time,omitempty"`
+	// Label selector on Clusters, as in CreateSnapshotRequest; empty for none.
+	Selector      string `protobuf:"bytes,15,opt,name=selector,proto3" json:"selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -174,6 +180,20 @@ func (x *Schedule) GetOverdue() bool {
 		return x.Overdue
 	}
 	return false
+}
+
+func (x *Schedule) GetNewestTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NewestTime
+	}
+	return nil
+}
+
+func (x *Schedule) GetSelector() string {
+	if x != nil {
+		return x.Selector
+	}
+	return ""
 }
 
 // ListSchedulesRequest asks for all schedules.
@@ -539,7 +559,7 @@ var File_mgmt_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x16mgmt/v1/schedule.proto\x12\amgmt.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xd2\x03\n" +
+	"\x16mgmt/v1/schedule.proto\x12\amgmt.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xab\x04\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cron\x18\x02 \x01(\tR\x04cron\x12\x16\n" +
@@ -557,7 +577,10 @@ const file_mgmt_v1_schedule_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\v \x01(\tR\tlastError\x12\x18\n" +
 	"\askipped\x18\f \x01(\x03R\askipped\x12\x18\n" +
-	"\aoverdue\x18\r \x01(\bR\aoverdue\"\x16\n" +
+	"\aoverdue\x18\r \x01(\bR\aoverdue\x12;\n" +
+	"\vnewest_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"newestTime\x12\x1a\n" +
+	"\bselector\x18\x0f \x01(\tR\bselector\"\x16\n" +
 	"\x14ListSchedulesRequest\"H\n" +
 	"\x15ListSchedulesResponse\x12/\n" +
 	"\tschedules\x18\x01 \x03(\v2\x11.mgmt.v1.ScheduleR\tschedules\"*\n" +
@@ -609,23 +632,24 @@ var file_mgmt_v1_schedule_proto_depIdxs = []int32{
 	9,  // 0: mgmt.v1.Schedule.next_time:type_name -> google.protobuf.Timestamp
 	9,  // 1: mgmt.v1.Schedule.last_time:type_name -> google.protobuf.Timestamp
 	9,  // 2: mgmt.v1.Schedule.last_success_time:type_name -> google.protobuf.Timestamp
-	0,  // 3: mgmt.v1.ListSchedulesResponse.schedules:type_name -> mgmt.v1.Schedule
-	0,  // 4: mgmt.v1.PauseScheduleResponse.schedule:type_name -> mgmt.v1.Schedule
-	0,  // 5: mgmt.v1.ResumeScheduleResponse.schedule:type_name -> mgmt.v1.Schedule
-	10, // 6: mgmt.v1.RunScheduleResponse.operation:type_name -> mgmt.v1.Operation
-	1,  // 7: mgmt.v1.ScheduleService.ListSchedules:input_type -> mgmt.v1.ListSchedulesRequest
-	3,  // 8: mgmt.v1.ScheduleService.PauseSchedule:input_type -> mgmt.v1.PauseScheduleRequest
-	5,  // 9: mgmt.v1.ScheduleService.ResumeSchedule:input_type -> mgmt.v1.ResumeScheduleRequest
-	7,  // 10: mgmt.v1.ScheduleService.RunSchedule:input_type -> mgmt.v1.RunScheduleRequest
-	2,  // 11: mgmt.v1.ScheduleService.ListSchedules:output_type -> mgmt.v1.ListSchedulesResponse
-	4,  // 12: mgmt.v1.ScheduleService.PauseSchedule:output_type -> mgmt.v1.PauseScheduleResponse
-	6,  // 13: mgmt.v1.ScheduleService.ResumeSchedule:output_type -> mgmt.v1.ResumeScheduleResponse
-	8,  // 14: mgmt.v1.ScheduleService.RunSchedule:output_type -> mgmt.v1.RunScheduleResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	9,  // 3: mgmt.v1.Schedule.newest_time:type_name -> google.protobuf.Timestamp
+	0,  // 4: mgmt.v1.ListSchedulesResponse.schedules:type_name -> mgmt.v1.Schedule
+	0,  // 5: mgmt.v1.PauseScheduleResponse.schedule:type_name -> mgmt.v1.Schedule
+	0,  // 6: mgmt.v1.ResumeScheduleResponse.schedule:type_name -> mgmt.v1.Schedule
+	10, // 7: mgmt.v1.RunScheduleResponse.operation:type_name -> mgmt.v1.Operation
+	1,  // 8: mgmt.v1.ScheduleService.ListSchedules:input_type -> mgmt.v1.ListSchedulesRequest
+	3,  // 9: mgmt.v1.ScheduleService.PauseSchedule:input_type -> mgmt.v1.PauseScheduleRequest
+	5,  // 10: mgmt.v1.ScheduleService.ResumeSchedule:input_type -> mgmt.v1.ResumeScheduleRequest
+	7,  // 11: mgmt.v1.ScheduleService.RunSchedule:input_type -> mgmt.v1.RunScheduleRequest
+	2,  // 12: mgmt.v1.ScheduleService.ListSchedules:output_type -> mgmt.v1.ListSchedulesResponse
+	4,  // 13: mgmt.v1.ScheduleService.PauseSchedule:output_type -> mgmt.v1.PauseScheduleResponse
+	6,  // 14: mgmt.v1.ScheduleService.ResumeSchedule:output_type -> mgmt.v1.ResumeScheduleResponse
+	8,  // 15: mgmt.v1.ScheduleService.RunSchedule:output_type -> mgmt.v1.RunScheduleResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_schedule_proto_init() }

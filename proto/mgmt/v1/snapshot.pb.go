@@ -39,6 +39,8 @@ const (
 	Trust_TRUST_UNCHECKED Trust = 4
 	// The envelope is damaged, or is not what its name says.
 	Trust_TRUST_DAMAGED Trust = 5
+	// Signed by a trusted key that has limits, and outside of them.
+	Trust_TRUST_LIMITED Trust = 6
 )
 
 // Enum value maps for Trust.
@@ -50,6 +52,7 @@ var (
 		3: "TRUST_UNSIGNED",
 		4: "TRUST_UNCHECKED",
 		5: "TRUST_DAMAGED",
+		6: "TRUST_LIMITED",
 	}
 	Trust_value = map[string]int32{
 		"TRUST_UNSPECIFIED": 0,
@@ -58,6 +61,7 @@ var (
 		"TRUST_UNSIGNED":    3,
 		"TRUST_UNCHECKED":   4,
 		"TRUST_DAMAGED":     5,
+		"TRUST_LIMITED":     6,
 	}
 )
 
@@ -421,11 +425,11 @@ type Snapshot struct {
 	NotInCut []string `protobuf:"bytes,11,rep,name=not_in_cut,json=notInCut,proto3" json:"not_in_cut,omitempty"`
 	// What is known of its signature.
 	Trust Trust `protobuf:"varint,12,opt,name=trust,proto3,enum=mgmt.v1.Trust" json:"trust,omitempty"`
-	// True when only chosen namespaces were captured.
+	// True when only a selection of namespaces or workload clusters was captured.
 	Partial bool `protobuf:"varint,13,opt,name=partial,proto3" json:"partial,omitempty"`
 	// Key of the envelope in the store.
 	Key string `protobuf:"bytes,14,opt,name=key,proto3" json:"key,omitempty"`
-	// Why trust is DAMAGED, or by which key id it is signed.
+	// Why trust is DAMAGED or LIMITED, or by which key id it is signed.
 	TrustDetail string `protobuf:"bytes,15,opt,name=trust_detail,json=trustDetail,proto3" json:"trust_detail,omitempty"`
 	// What verifies found of it; absent when none is known.
 	Verified *Verification `protobuf:"bytes,16,opt,name=verified,proto3" json:"verified,omitempty"`
@@ -440,7 +444,10 @@ type Snapshot struct {
 	Schedule string `protobuf:"bytes,20,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// SHA-256 of the stored envelope, in hex: with the sequence it is what an operator can note down
 	// outside of the store.
-	Sha256        string `protobuf:"bytes,21,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Sha256 string `protobuf:"bytes,21,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Fingerprints of the recipients that its content is encrypted to. Empty in a plain store, and for
+	// a snapshot of an earlier version.
+	Recipients    []string `protobuf:"bytes,22,rep,name=recipients,proto3" json:"recipients,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +627,13 @@ func (x *Snapshot) GetSha256() string {
 		return x.Sha256
 	}
 	return ""
+}
+
+func (x *Snapshot) GetRecipients() []string {
+	if x != nil {
+		return x.Recipients
+	}
+	return nil
 }
 
 // Verification is the result of a verify: of the last one; but damage stays until a verify of at
@@ -865,7 +879,11 @@ type CreateSnapshotRequest struct {
 	Full bool `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
 	// How long the snapshot is retained at least; after that it is removed unless a rule keeps it.
 	// Absent leaves it to the rules.
-	Ttl           *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Label selector on Clusters, kubectl's syntax: capture, in these namespaces, only the workload
+	// clusters that it selects, with what they need. Empty captures also what no workload cluster
+	// needs.
+	Selector      string `protobuf:"bytes,6,opt,name=selector,proto3" json:"selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -935,6 +953,13 @@ func (x *CreateSnapshotRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
+func (x *CreateSnapshotRequest) GetSelector() string {
+	if x != nil {
+		return x.Selector
+	}
+	return ""
+}
+
 // CreateSnapshotResponse holds the operation.
 type CreateSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -990,7 +1015,15 @@ type ListSnapshotsRequest struct {
 	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
 	// Only snapshots of this scope: "whole", the name of a schedule, or at least 8 digits of the id of
 	// a scope. Empty lists all.
-	Scope         string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	Scope string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Only snapshots whose cut is not older; absent lists all.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// The largest number of snapshots in the page; the server may return fewer, and decides when it is
+	// 0.
+	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before; empty for the first one. The other fields must be the same
+	// for all pages.
+	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1046,11 +1079,34 @@ func (x *ListSnapshotsRequest) GetScope() string {
 	return ""
 }
 
-// ListSnapshotsResponse holds the snapshots.
+func (x *ListSnapshotsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ListSnapshotsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListSnapshotsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListSnapshotsResponse holds a page of snapshots.
 type ListSnapshotsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Newest first.
-	Snapshots     []*Snapshot `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// Newest first, by the times of their cuts.
+	Snapshots []*Snapshot `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// For the next page; empty in the last one.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1090,6 +1146,13 @@ func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
 		return x.Snapshots
 	}
 	return nil
+}
+
+func (x *ListSnapshotsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // GetSnapshotRequest names a snapshot.
@@ -1180,7 +1243,10 @@ type GetSnapshotResponse struct {
 	// The snapshot.
 	Snapshot *Snapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// Its units and shared parts, by name; only with an identity, or from a plain store.
-	Units         []*UnitSummary `protobuf:"bytes,2,rep,name=units,proto3" json:"units,omitempty"`
+	Units []*UnitSummary `protobuf:"bytes,2,rep,name=units,proto3" json:"units,omitempty"`
+	// What a partial snapshot was asked to hold, without workloads. Absent for a whole one, for one of
+	// an earlier version, and where units are.
+	Selection     *Selection `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1229,13 +1295,22 @@ func (x *GetSnapshotResponse) GetUnits() []*UnitSummary {
 	return nil
 }
 
+func (x *GetSnapshotResponse) GetSelection() *Selection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
 // ExplainCoverageRequest names the source.
 type ExplainCoverageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the source management cluster; may be empty when there is only one.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Only these namespaces; empty for all.
-	Namespaces    []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Label selector on Clusters, as in CreateSnapshotRequest; empty for none.
+	Selector      string `protobuf:"bytes,3,opt,name=selector,proto3" json:"selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1282,6 +1357,13 @@ func (x *ExplainCoverageRequest) GetNamespaces() []string {
 		return x.Namespaces
 	}
 	return nil
+}
+
+func (x *ExplainCoverageRequest) GetSelector() string {
+	if x != nil {
+		return x.Selector
+	}
+	return ""
 }
 
 // ExplainCoverageResponse is about one object.
@@ -1374,7 +1456,9 @@ type DiffSnapshotsRequest struct {
 	// Only these namespaces; empty for all.
 	Namespaces []string `protobuf:"bytes,6,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	// Text of an age identity file; held in memory for this call only.
-	Identity      []byte `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity []byte `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,8,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1456,6 +1540,13 @@ func (x *DiffSnapshotsRequest) GetIdentity() []byte {
 		return x.Identity
 	}
 	return nil
+}
+
+func (x *DiffSnapshotsRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
 }
 
 // DiffSnapshotsResponse is about one object.
@@ -1543,7 +1634,9 @@ type GraphSnapshotRequest struct {
 	// The part, with what it needs; empty for everything.
 	Selection *Selection `protobuf:"bytes,4,opt,name=selection,proto3" json:"selection,omitempty"`
 	// Text of an age identity file; held in memory for this call only.
-	Identity      []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,6,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1611,6 +1704,13 @@ func (x *GraphSnapshotRequest) GetIdentity() []byte {
 		return x.Identity
 	}
 	return nil
+}
+
+func (x *GraphSnapshotRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
 }
 
 // GraphEdge leads from an object to another one.
@@ -1769,7 +1869,9 @@ type ObjectFilter struct {
 	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	// Workload clusters, "namespace/name": the objects of their units, without shared ones. The snapshot
 	// must hold them.
-	Workloads     []string `protobuf:"bytes,3,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	Workloads []string `protobuf:"bytes,3,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	// Single objects. The snapshot must hold them, or have left them out.
+	Objects       []*ObjectName `protobuf:"bytes,4,rep,name=objects,proto3" json:"objects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1825,6 +1927,77 @@ func (x *ObjectFilter) GetWorkloads() []string {
 	return nil
 }
 
+func (x *ObjectFilter) GetObjects() []*ObjectName {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+// ObjectName names an object, or objects of several kinds.
+type ObjectName struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Kind" or "Kind.group", in upper or lower case. "Kind" is that of every group.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Namespace of the object; empty for a cluster-scoped one.
+	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the object.
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectName) Reset() {
+	*x = ObjectName{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectName) ProtoMessage() {}
+
+func (x *ObjectName) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectName.ProtoReflect.Descriptor instead.
+func (*ObjectName) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ObjectName) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ObjectName) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ObjectName) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // ListObjectsRequest names a snapshot and a part of it.
 type ListObjectsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1846,7 +2019,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +2031,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +2044,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{18}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListObjectsRequest) GetId() string {
@@ -1946,7 +2119,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2131,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2144,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{19}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListObjectsResponse) GetRef() *Ref {
@@ -2072,7 +2245,7 @@ type GetObjectRequest struct {
 
 func (x *GetObjectRequest) Reset() {
 	*x = GetObjectRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2257,7 @@ func (x *GetObjectRequest) String() string {
 func (*GetObjectRequest) ProtoMessage() {}
 
 func (x *GetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2270,7 @@ func (x *GetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetObjectRequest.ProtoReflect.Descriptor instead.
 func (*GetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{20}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetObjectRequest) GetId() string {
@@ -2181,7 +2354,7 @@ type GetObjectResponse struct {
 
 func (x *GetObjectResponse) Reset() {
 	*x = GetObjectResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2366,7 @@ func (x *GetObjectResponse) String() string {
 func (*GetObjectResponse) ProtoMessage() {}
 
 func (x *GetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2379,7 @@ func (x *GetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetObjectResponse.ProtoReflect.Descriptor instead.
 func (*GetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{21}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetObjectResponse) GetRef() *Ref {
@@ -2237,6 +2410,350 @@ func (x *GetObjectResponse) GetValuesLeftOut() bool {
 	return false
 }
 
+// ExtractObjectsRequest names a snapshot and a part of it.
+type ExtractObjectsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, the beginning of one, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Which objects; all when it is not set.
+	Filter *ObjectFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Return the values of Secrets, too.
+	WithSecrets bool `protobuf:"varint,6,opt,name=with_secrets,json=withSecrets,proto3" json:"with_secrets,omitempty"`
+	// Leave out of each object what another API server refuses or acts upon: UID, resourceVersion,
+	// generation, times, managedFields, owner references and the status. A Cluster is paused in it.
+	ForKubectl bool `protobuf:"varint,7,opt,name=for_kubectl,json=forKubectl,proto3" json:"for_kubectl,omitempty"`
+	// Text of an age identity file; held in memory for this call only.
+	Identity      []byte `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtractObjectsRequest) Reset() {
+	*x = ExtractObjectsRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtractObjectsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtractObjectsRequest) ProtoMessage() {}
+
+func (x *ExtractObjectsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtractObjectsRequest.ProtoReflect.Descriptor instead.
+func (*ExtractObjectsRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExtractObjectsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExtractObjectsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ExtractObjectsRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *ExtractObjectsRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *ExtractObjectsRequest) GetFilter() *ObjectFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ExtractObjectsRequest) GetWithSecrets() bool {
+	if x != nil {
+		return x.WithSecrets
+	}
+	return false
+}
+
+func (x *ExtractObjectsRequest) GetForKubectl() bool {
+	if x != nil {
+		return x.ForKubectl
+	}
+	return false
+}
+
+func (x *ExtractObjectsRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// ExtractObjectsResponse is a piece of the stream: first how far the snapshot is read, then objects.
+type ExtractObjectsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The piece.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*ExtractObjectsResponse_Progress
+	//	*ExtractObjectsResponse_Object
+	Item          isExtractObjectsResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtractObjectsResponse) Reset() {
+	*x = ExtractObjectsResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtractObjectsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtractObjectsResponse) ProtoMessage() {}
+
+func (x *ExtractObjectsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtractObjectsResponse.ProtoReflect.Descriptor instead.
+func (*ExtractObjectsResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ExtractObjectsResponse) GetItem() isExtractObjectsResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *ExtractObjectsResponse) GetProgress() *ExtractProgress {
+	if x != nil {
+		if x, ok := x.Item.(*ExtractObjectsResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *ExtractObjectsResponse) GetObject() *ExtractedObject {
+	if x != nil {
+		if x, ok := x.Item.(*ExtractObjectsResponse_Object); ok {
+			return x.Object
+		}
+	}
+	return nil
+}
+
+type isExtractObjectsResponse_Item interface {
+	isExtractObjectsResponse_Item()
+}
+
+type ExtractObjectsResponse_Progress struct {
+	// How far the snapshot is read.
+	Progress *ExtractProgress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"`
+}
+
+type ExtractObjectsResponse_Object struct {
+	// An object, or the next part of it.
+	Object *ExtractedObject `protobuf:"bytes,2,opt,name=object,proto3,oneof"`
+}
+
+func (*ExtractObjectsResponse_Progress) isExtractObjectsResponse_Item() {}
+
+func (*ExtractObjectsResponse_Object) isExtractObjectsResponse_Item() {}
+
+// ExtractProgress says how many objects are read.
+type ExtractProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Objects that are read.
+	Done int64 `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	// Objects to read.
+	Total         int64 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtractProgress) Reset() {
+	*x = ExtractProgress{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtractProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtractProgress) ProtoMessage() {}
+
+func (x *ExtractProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtractProgress.ProtoReflect.Descriptor instead.
+func (*ExtractProgress) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExtractProgress) GetDone() int64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *ExtractProgress) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+// ExtractedObject is an object, or a part of one.
+type ExtractedObject struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The object.
+	Ref *Ref `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// The unit it belongs to, "namespace/name"; empty for shared objects and those without a unit.
+	Unit string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	// Its JSON, or the next part of that. Of a Secret without with_secrets it is another document, as in
+	// GetObjectResponse.
+	Json []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	// The next piece goes on with the JSON of this object.
+	Continued bool `protobuf:"varint,4,opt,name=continued,proto3" json:"continued,omitempty"`
+	// The values of a Secret were left out.
+	ValuesLeftOut bool `protobuf:"varint,5,opt,name=values_left_out,json=valuesLeftOut,proto3" json:"values_left_out,omitempty"`
+	// The snapshot does not hold it, since it has too many owners or references.
+	Omitted       bool `protobuf:"varint,6,opt,name=omitted,proto3" json:"omitted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtractedObject) Reset() {
+	*x = ExtractedObject{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtractedObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtractedObject) ProtoMessage() {}
+
+func (x *ExtractedObject) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtractedObject.ProtoReflect.Descriptor instead.
+func (*ExtractedObject) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ExtractedObject) GetRef() *Ref {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *ExtractedObject) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *ExtractedObject) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+func (x *ExtractedObject) GetContinued() bool {
+	if x != nil {
+		return x.Continued
+	}
+	return false
+}
+
+func (x *ExtractedObject) GetValuesLeftOut() bool {
+	if x != nil {
+		return x.ValuesLeftOut
+	}
+	return false
+}
+
+func (x *ExtractedObject) GetOmitted() bool {
+	if x != nil {
+		return x.Omitted
+	}
+	return false
+}
+
 // FindObjectRequest names an object.
 type FindObjectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2260,7 +2777,7 @@ type FindObjectRequest struct {
 
 func (x *FindObjectRequest) Reset() {
 	*x = FindObjectRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2789,7 @@ func (x *FindObjectRequest) String() string {
 func (*FindObjectRequest) ProtoMessage() {}
 
 func (x *FindObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2802,7 @@ func (x *FindObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindObjectRequest.ProtoReflect.Descriptor instead.
 func (*FindObjectRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FindObjectRequest) GetSource() string {
@@ -2355,7 +2872,7 @@ type FindObjectResponse struct {
 
 func (x *FindObjectResponse) Reset() {
 	*x = FindObjectResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2884,7 @@ func (x *FindObjectResponse) String() string {
 func (*FindObjectResponse) ProtoMessage() {}
 
 func (x *FindObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2897,7 @@ func (x *FindObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindObjectResponse.ProtoReflect.Descriptor instead.
 func (*FindObjectResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FindObjectResponse) GetSnapshot() *Snapshot {
@@ -2430,14 +2947,19 @@ type VerifySnapshotRequest struct {
 	// How many percent of the packs a sample reads, from 1 to 100; 0 means 10.
 	Percent int32 `protobuf:"varint,7,opt,name=percent,proto3" json:"percent,omitempty"`
 	// Which scope "latest" means, as in RestoreSpec.
-	Scope         string `protobuf:"bytes,8,opt,name=scope,proto3" json:"scope,omitempty"`
+	Scope string `protobuf:"bytes,8,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Which part of the packs a sample reads instead of a random percentage, from 1 to subsets; 0 for
+	// none. The hash of a pack says to which part it belongs: the parts together are all packs.
+	Subset int32 `protobuf:"varint,9,opt,name=subset,proto3" json:"subset,omitempty"`
+	// How many parts there are, at most 100000.
+	Subsets       int32 `protobuf:"varint,10,opt,name=subsets,proto3" json:"subsets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifySnapshotRequest) Reset() {
 	*x = VerifySnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2971,7 @@ func (x *VerifySnapshotRequest) String() string {
 func (*VerifySnapshotRequest) ProtoMessage() {}
 
 func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2984,7 @@ func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotRequest.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *VerifySnapshotRequest) GetId() string {
@@ -2521,6 +3043,20 @@ func (x *VerifySnapshotRequest) GetScope() string {
 	return ""
 }
 
+func (x *VerifySnapshotRequest) GetSubset() int32 {
+	if x != nil {
+		return x.Subset
+	}
+	return 0
+}
+
+func (x *VerifySnapshotRequest) GetSubsets() int32 {
+	if x != nil {
+		return x.Subsets
+	}
+	return 0
+}
+
 // VerifySnapshotResponse holds the operation.
 type VerifySnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2532,7 +3068,7 @@ type VerifySnapshotResponse struct {
 
 func (x *VerifySnapshotResponse) Reset() {
 	*x = VerifySnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +3080,7 @@ func (x *VerifySnapshotResponse) String() string {
 func (*VerifySnapshotResponse) ProtoMessage() {}
 
 func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[25]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +3093,7 @@ func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotResponse.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{25}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *VerifySnapshotResponse) GetOperation() *Operation {
@@ -2587,7 +3123,7 @@ type DeleteSnapshotsRequest struct {
 
 func (x *DeleteSnapshotsRequest) Reset() {
 	*x = DeleteSnapshotsRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +3135,7 @@ func (x *DeleteSnapshotsRequest) String() string {
 func (*DeleteSnapshotsRequest) ProtoMessage() {}
 
 func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[26]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +3148,7 @@ func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{26}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteSnapshotsRequest) GetIds() []string {
@@ -2661,7 +3197,7 @@ type DeleteSnapshotsResponse struct {
 
 func (x *DeleteSnapshotsResponse) Reset() {
 	*x = DeleteSnapshotsResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +3209,7 @@ func (x *DeleteSnapshotsResponse) String() string {
 func (*DeleteSnapshotsResponse) ProtoMessage() {}
 
 func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[27]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +3222,7 @@ func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{27}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteSnapshotsResponse) GetOperation() *Operation {
@@ -2706,14 +3242,16 @@ type PinSnapshotRequest struct {
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
 	// Why, for people: printable, at most 512 bytes. Everybody who can read the store can read it.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PinSnapshotRequest) Reset() {
 	*x = PinSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +3263,7 @@ func (x *PinSnapshotRequest) String() string {
 func (*PinSnapshotRequest) ProtoMessage() {}
 
 func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[28]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +3276,7 @@ func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*PinSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{28}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PinSnapshotRequest) GetId() string {
@@ -2769,6 +3307,13 @@ func (x *PinSnapshotRequest) GetReason() string {
 	return ""
 }
 
+func (x *PinSnapshotRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
 // PinSnapshotResponse names the snapshot.
 type PinSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2780,7 +3325,7 @@ type PinSnapshotResponse struct {
 
 func (x *PinSnapshotResponse) Reset() {
 	*x = PinSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3337,7 @@ func (x *PinSnapshotResponse) String() string {
 func (*PinSnapshotResponse) ProtoMessage() {}
 
 func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[29]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3350,7 @@ func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*PinSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{29}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PinSnapshotResponse) GetKey() string {
@@ -2823,14 +3368,16 @@ type UnpinSnapshotRequest struct {
 	// Name or UID of the source; may be empty when the store holds one.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
-	Location      string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UnpinSnapshotRequest) Reset() {
 	*x = UnpinSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[30]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +3389,7 @@ func (x *UnpinSnapshotRequest) String() string {
 func (*UnpinSnapshotRequest) ProtoMessage() {}
 
 func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[30]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +3402,7 @@ func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*UnpinSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{30}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UnpinSnapshotRequest) GetId() string {
@@ -2879,6 +3426,13 @@ func (x *UnpinSnapshotRequest) GetLocation() string {
 	return ""
 }
 
+func (x *UnpinSnapshotRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
 // UnpinSnapshotResponse names the snapshot.
 type UnpinSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2890,7 +3444,7 @@ type UnpinSnapshotResponse struct {
 
 func (x *UnpinSnapshotResponse) Reset() {
 	*x = UnpinSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[31]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3456,7 @@ func (x *UnpinSnapshotResponse) String() string {
 func (*UnpinSnapshotResponse) ProtoMessage() {}
 
 func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[31]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3469,7 @@ func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*UnpinSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{31}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UnpinSnapshotResponse) GetKey() string {
@@ -2929,7 +3483,7 @@ var File_mgmt_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\x9a\x05\n" +
+	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xba\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -2955,7 +3509,10 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x06pinned\x18\x12 \x01(\bR\x06pinned\x12\x14\n" +
 	"\x05scope\x18\x13 \x01(\tR\x05scope\x12\x1a\n" +
 	"\bschedule\x18\x14 \x01(\tR\bschedule\x12\x16\n" +
-	"\x06sha256\x18\x15 \x01(\tR\x06sha256\"\x99\x01\n" +
+	"\x06sha256\x18\x15 \x01(\tR\x06sha256\x12\x1e\n" +
+	"\n" +
+	"recipients\x18\x16 \x03(\tR\n" +
+	"recipients\"\x99\x01\n" +
 	"\fVerification\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12*\n" +
 	"\x05level\x18\x02 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12-\n" +
@@ -2974,7 +3531,7 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\tR\n" +
 	"namespaces\x12\x1c\n" +
 	"\tworkloads\x18\x02 \x03(\tR\tworkloads\x12\x1a\n" +
-	"\bselector\x18\x03 \x01(\tR\bselector\"\xac\x01\n" +
+	"\bselector\x18\x03 \x01(\tR\bselector\"\xc8\x01\n" +
 	"\x15CreateSnapshotRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1e\n" +
 	"\n" +
@@ -2982,34 +3539,42 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"namespaces\x12\x1a\n" +
 	"\blocation\x18\x03 \x01(\tR\blocation\x12\x12\n" +
 	"\x04full\x18\x04 \x01(\bR\x04full\x12+\n" +
-	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"J\n" +
+	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x1a\n" +
+	"\bselector\x18\x06 \x01(\tR\bselector\"J\n" +
 	"\x16CreateSnapshotResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"`\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\xce\x01\n" +
 	"\x14ListSnapshotsRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\blocation\x18\x02 \x01(\tR\blocation\x12\x14\n" +
-	"\x05scope\x18\x03 \x01(\tR\x05scope\"H\n" +
+	"\x05scope\x18\x03 \x01(\tR\x05scope\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1b\n" +
+	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\"p\n" +
 	"\x15ListSnapshotsResponse\x12/\n" +
-	"\tsnapshots\x18\x01 \x03(\v2\x11.mgmt.v1.SnapshotR\tsnapshots\"\x8f\x01\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x11.mgmt.v1.SnapshotR\tsnapshots\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8f\x01\n" +
 	"\x12GetSnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1f\n" +
 	"\bidentity\x18\x03 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1a\n" +
 	"\blocation\x18\x04 \x01(\tR\blocation\x12\x14\n" +
-	"\x05scope\x18\x05 \x01(\tR\x05scope\"p\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\"\xa2\x01\n" +
 	"\x13GetSnapshotResponse\x12-\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x11.mgmt.v1.SnapshotR\bsnapshot\x12*\n" +
-	"\x05units\x18\x02 \x03(\v2\x14.mgmt.v1.UnitSummaryR\x05units\"P\n" +
+	"\x05units\x18\x02 \x03(\v2\x14.mgmt.v1.UnitSummaryR\x05units\x120\n" +
+	"\tselection\x18\x03 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\"l\n" +
 	"\x16ExplainCoverageRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x02 \x03(\tR\n" +
-	"namespaces\"\x94\x01\n" +
+	"namespaces\x12\x1a\n" +
+	"\bselector\x18\x03 \x01(\tR\bselector\"\x94\x01\n" +
 	"\x17ExplainCoverageResponse\x12\x1e\n" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12-\n" +
 	"\bcoverage\x18\x02 \x01(\x0e2\x11.mgmt.v1.CoverageR\bcoverage\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xc3\x01\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xd9\x01\n" +
 	"\x14DiffSnapshotsRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
@@ -3019,20 +3584,22 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x06 \x03(\tR\n" +
 	"namespaces\x12\x1f\n" +
-	"\bidentity\x18\a \x01(\fB\x03\x80\x01\x01R\bidentity\"\x96\x01\n" +
+	"\bidentity\x18\a \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x14\n" +
+	"\x05scope\x18\b \x01(\tR\x05scope\"\x96\x01\n" +
 	"\x15DiffSnapshotsResponse\x12\x1e\n" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x123\n" +
 	"\n" +
 	"difference\x18\x02 \x01(\x0e2\x13.mgmt.v1.DifferenceR\n" +
 	"difference\x12\x14\n" +
 	"\x05paths\x18\x03 \x03(\tR\x05paths\x12\x12\n" +
-	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xad\x01\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xc3\x01\n" +
 	"\x14GraphSnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
 	"\blocation\x18\x03 \x01(\tR\blocation\x120\n" +
 	"\tselection\x18\x04 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12\x1f\n" +
-	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\"o\n" +
+	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x14\n" +
+	"\x05scope\x18\x06 \x01(\tR\x05scope\"o\n" +
 	"\tGraphEdge\x12\x1c\n" +
 	"\x02to\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x02to\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\bR\x05owner\x12\x14\n" +
@@ -3042,13 +3609,19 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x16\n" +
 	"\x06shared\x18\x03 \x01(\bR\x06shared\x12(\n" +
-	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"b\n" +
+	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\x91\x01\n" +
 	"\fObjectFilter\x12\x14\n" +
 	"\x05kinds\x18\x01 \x03(\tR\x05kinds\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x02 \x03(\tR\n" +
 	"namespaces\x12\x1c\n" +
-	"\tworkloads\x18\x03 \x03(\tR\tworkloads\"\xbe\x01\n" +
+	"\tworkloads\x18\x03 \x03(\tR\tworkloads\x12-\n" +
+	"\aobjects\x18\x04 \x03(\v2\x13.mgmt.v1.ObjectNameR\aobjects\"R\n" +
+	"\n" +
+	"ObjectName\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xbe\x01\n" +
 	"\x12ListObjectsRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
@@ -3083,7 +3656,31 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x17\n" +
 	"\x04json\x18\x03 \x01(\fB\x03\x80\x01\x01R\x04json\x12&\n" +
-	"\x0fvalues_left_out\x18\x04 \x01(\bR\rvaluesLeftOut\"\xc8\x01\n" +
+	"\x0fvalues_left_out\x18\x04 \x01(\bR\rvaluesLeftOut\"\x85\x02\n" +
+	"\x15ExtractObjectsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x14\n" +
+	"\x05scope\x18\x04 \x01(\tR\x05scope\x12-\n" +
+	"\x06filter\x18\x05 \x01(\v2\x15.mgmt.v1.ObjectFilterR\x06filter\x12!\n" +
+	"\fwith_secrets\x18\x06 \x01(\bR\vwithSecrets\x12\x1f\n" +
+	"\vfor_kubectl\x18\a \x01(\bR\n" +
+	"forKubectl\x12\x1f\n" +
+	"\bidentity\x18\b \x01(\fB\x03\x80\x01\x01R\bidentity\"\x8c\x01\n" +
+	"\x16ExtractObjectsResponse\x126\n" +
+	"\bprogress\x18\x01 \x01(\v2\x18.mgmt.v1.ExtractProgressH\x00R\bprogress\x122\n" +
+	"\x06object\x18\x02 \x01(\v2\x18.mgmt.v1.ExtractedObjectH\x00R\x06objectB\x06\n" +
+	"\x04item\";\n" +
+	"\x0fExtractProgress\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\x03R\x04done\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x03R\x05total\"\xbe\x01\n" +
+	"\x0fExtractedObject\x12\x1e\n" +
+	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x17\n" +
+	"\x04json\x18\x03 \x01(\fB\x03\x80\x01\x01R\x04json\x12\x1c\n" +
+	"\tcontinued\x18\x04 \x01(\bR\tcontinued\x12&\n" +
+	"\x0fvalues_left_out\x18\x05 \x01(\bR\rvaluesLeftOut\x12\x18\n" +
+	"\aomitted\x18\x06 \x01(\bR\aomitted\"\xc8\x01\n" +
 	"\x11FindObjectRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\blocation\x18\x02 \x01(\tR\blocation\x12\x12\n" +
@@ -3096,7 +3693,7 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\bsnapshot\x18\x01 \x01(\v2\x11.mgmt.v1.SnapshotR\bsnapshot\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\x124\n" +
 	"\x06object\x18\x03 \x01(\v2\x1c.mgmt.v1.ListObjectsResponseR\x06object\x120\n" +
-	"\ahistory\x18\x04 \x01(\x0e2\x16.mgmt.v1.ObjectHistoryR\ahistory\"\xf5\x01\n" +
+	"\ahistory\x18\x04 \x01(\x0e2\x16.mgmt.v1.ObjectHistoryR\ahistory\"\xa7\x02\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
@@ -3105,7 +3702,10 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1b\n" +
 	"\tno_record\x18\x06 \x01(\bR\bnoRecord\x12\x18\n" +
 	"\apercent\x18\a \x01(\x05R\apercent\x12\x14\n" +
-	"\x05scope\x18\b \x01(\tR\x05scope\"J\n" +
+	"\x05scope\x18\b \x01(\tR\x05scope\x12\x16\n" +
+	"\x06subset\x18\t \x01(\x05R\x06subset\x12\x18\n" +
+	"\asubsets\x18\n" +
+	" \x01(\x05R\asubsets\"J\n" +
 	"\x16VerifySnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\xa9\x01\n" +
 	"\x16DeleteSnapshotsRequest\x12\x10\n" +
@@ -3115,27 +3715,30 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\adamaged\x18\x04 \x01(\bR\adamaged\x12/\n" +
 	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"K\n" +
 	"\x17DeleteSnapshotsResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"p\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\x86\x01\n" +
 	"\x12PinSnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
 	"\blocation\x18\x03 \x01(\tR\blocation\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"'\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\"'\n" +
 	"\x13PinSnapshotResponse\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"Z\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"p\n" +
 	"\x14UnpinSnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
-	"\blocation\x18\x03 \x01(\tR\blocation\")\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x14\n" +
+	"\x05scope\x18\x04 \x01(\tR\x05scope\")\n" +
 	"\x15UnpinSnapshotResponse\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key*\x81\x01\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key*\x94\x01\n" +
 	"\x05Trust\x12\x15\n" +
 	"\x11TRUST_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTRUST_TRUSTED\x10\x01\x12\x12\n" +
 	"\x0eTRUST_STRANGER\x10\x02\x12\x12\n" +
 	"\x0eTRUST_UNSIGNED\x10\x03\x12\x13\n" +
 	"\x0fTRUST_UNCHECKED\x10\x04\x12\x11\n" +
-	"\rTRUST_DAMAGED\x10\x05*w\n" +
+	"\rTRUST_DAMAGED\x10\x05\x12\x11\n" +
+	"\rTRUST_LIMITED\x10\x06*w\n" +
 	"\vVerifyLevel\x12\x1c\n" +
 	"\x18VERIFY_LEVEL_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16VERIFY_LEVEL_STRUCTURE\x10\x01\x12\x17\n" +
@@ -3166,7 +3769,7 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x13OBJECT_HISTORY_SAME\x10\x03\x12\x1a\n" +
 	"\x16OBJECT_HISTORY_CHANGED\x10\x04\x12\x1b\n" +
 	"\x17OBJECT_HISTORY_REPLACED\x10\x05\x12\x1e\n" +
-	"\x1aOBJECT_HISTORY_DISAPPEARED\x10\x062\xbe\b\n" +
+	"\x1aOBJECT_HISTORY_DISAPPEARED\x10\x062\x98\t\n" +
 	"\x0fSnapshotService\x12Q\n" +
 	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12S\n" +
 	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\"\x03\x90\x02\x01\x12M\n" +
@@ -3175,7 +3778,8 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse\"\x03\x90\x02\x010\x01\x12U\n" +
 	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse\"\x03\x90\x02\x010\x01\x12O\n" +
 	"\vListObjects\x12\x1b.mgmt.v1.ListObjectsRequest\x1a\x1c.mgmt.v1.ListObjectsResponse\"\x03\x90\x02\x010\x01\x12G\n" +
-	"\tGetObject\x12\x19.mgmt.v1.GetObjectRequest\x1a\x1a.mgmt.v1.GetObjectResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\tGetObject\x12\x19.mgmt.v1.GetObjectRequest\x1a\x1a.mgmt.v1.GetObjectResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\x0eExtractObjects\x12\x1e.mgmt.v1.ExtractObjectsRequest\x1a\x1f.mgmt.v1.ExtractObjectsResponse\"\x03\x90\x02\x010\x01\x12L\n" +
 	"\n" +
 	"FindObject\x12\x1a.mgmt.v1.FindObjectRequest\x1a\x1b.mgmt.v1.FindObjectResponse\"\x03\x90\x02\x010\x01\x12Q\n" +
 	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponse\x12T\n" +
@@ -3196,7 +3800,7 @@ func file_mgmt_v1_snapshot_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(Trust)(0),                      // 0: mgmt.v1.Trust
 	(VerifyLevel)(0),                // 1: mgmt.v1.VerifyLevel
@@ -3222,88 +3826,102 @@ var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(*GraphEdge)(nil),               // 21: mgmt.v1.GraphEdge
 	(*GraphSnapshotResponse)(nil),   // 22: mgmt.v1.GraphSnapshotResponse
 	(*ObjectFilter)(nil),            // 23: mgmt.v1.ObjectFilter
-	(*ListObjectsRequest)(nil),      // 24: mgmt.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil),     // 25: mgmt.v1.ListObjectsResponse
-	(*GetObjectRequest)(nil),        // 26: mgmt.v1.GetObjectRequest
-	(*GetObjectResponse)(nil),       // 27: mgmt.v1.GetObjectResponse
-	(*FindObjectRequest)(nil),       // 28: mgmt.v1.FindObjectRequest
-	(*FindObjectResponse)(nil),      // 29: mgmt.v1.FindObjectResponse
-	(*VerifySnapshotRequest)(nil),   // 30: mgmt.v1.VerifySnapshotRequest
-	(*VerifySnapshotResponse)(nil),  // 31: mgmt.v1.VerifySnapshotResponse
-	(*DeleteSnapshotsRequest)(nil),  // 32: mgmt.v1.DeleteSnapshotsRequest
-	(*DeleteSnapshotsResponse)(nil), // 33: mgmt.v1.DeleteSnapshotsResponse
-	(*PinSnapshotRequest)(nil),      // 34: mgmt.v1.PinSnapshotRequest
-	(*PinSnapshotResponse)(nil),     // 35: mgmt.v1.PinSnapshotResponse
-	(*UnpinSnapshotRequest)(nil),    // 36: mgmt.v1.UnpinSnapshotRequest
-	(*UnpinSnapshotResponse)(nil),   // 37: mgmt.v1.UnpinSnapshotResponse
-	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
-	(*Ref)(nil),                     // 39: mgmt.v1.Ref
-	(*durationpb.Duration)(nil),     // 40: google.protobuf.Duration
-	(*Operation)(nil),               // 41: mgmt.v1.Operation
+	(*ObjectName)(nil),              // 24: mgmt.v1.ObjectName
+	(*ListObjectsRequest)(nil),      // 25: mgmt.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil),     // 26: mgmt.v1.ListObjectsResponse
+	(*GetObjectRequest)(nil),        // 27: mgmt.v1.GetObjectRequest
+	(*GetObjectResponse)(nil),       // 28: mgmt.v1.GetObjectResponse
+	(*ExtractObjectsRequest)(nil),   // 29: mgmt.v1.ExtractObjectsRequest
+	(*ExtractObjectsResponse)(nil),  // 30: mgmt.v1.ExtractObjectsResponse
+	(*ExtractProgress)(nil),         // 31: mgmt.v1.ExtractProgress
+	(*ExtractedObject)(nil),         // 32: mgmt.v1.ExtractedObject
+	(*FindObjectRequest)(nil),       // 33: mgmt.v1.FindObjectRequest
+	(*FindObjectResponse)(nil),      // 34: mgmt.v1.FindObjectResponse
+	(*VerifySnapshotRequest)(nil),   // 35: mgmt.v1.VerifySnapshotRequest
+	(*VerifySnapshotResponse)(nil),  // 36: mgmt.v1.VerifySnapshotResponse
+	(*DeleteSnapshotsRequest)(nil),  // 37: mgmt.v1.DeleteSnapshotsRequest
+	(*DeleteSnapshotsResponse)(nil), // 38: mgmt.v1.DeleteSnapshotsResponse
+	(*PinSnapshotRequest)(nil),      // 39: mgmt.v1.PinSnapshotRequest
+	(*PinSnapshotResponse)(nil),     // 40: mgmt.v1.PinSnapshotResponse
+	(*UnpinSnapshotRequest)(nil),    // 41: mgmt.v1.UnpinSnapshotRequest
+	(*UnpinSnapshotResponse)(nil),   // 42: mgmt.v1.UnpinSnapshotResponse
+	(*timestamppb.Timestamp)(nil),   // 43: google.protobuf.Timestamp
+	(*Ref)(nil),                     // 44: mgmt.v1.Ref
+	(*durationpb.Duration)(nil),     // 45: google.protobuf.Duration
+	(*Operation)(nil),               // 46: mgmt.v1.Operation
 }
 var file_mgmt_v1_snapshot_proto_depIdxs = []int32{
-	38, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
+	43, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: mgmt.v1.Snapshot.trust:type_name -> mgmt.v1.Trust
 	7,  // 2: mgmt.v1.Snapshot.verified:type_name -> mgmt.v1.Verification
-	38, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
-	38, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
+	43, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
+	43, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
 	1,  // 5: mgmt.v1.Verification.level:type_name -> mgmt.v1.VerifyLevel
 	2,  // 6: mgmt.v1.Verification.result:type_name -> mgmt.v1.VerifyResult
-	39, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
-	40, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	41, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	6,  // 10: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
-	6,  // 11: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
-	8,  // 12: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
-	39, // 13: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
-	3,  // 14: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
-	39, // 15: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
-	4,  // 16: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
-	9,  // 17: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
-	39, // 18: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
-	39, // 19: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
-	21, // 20: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
-	23, // 21: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
-	39, // 22: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
-	39, // 23: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
-	6,  // 24: mgmt.v1.FindObjectResponse.snapshot:type_name -> mgmt.v1.Snapshot
-	25, // 25: mgmt.v1.FindObjectResponse.object:type_name -> mgmt.v1.ListObjectsResponse
-	5,  // 26: mgmt.v1.FindObjectResponse.history:type_name -> mgmt.v1.ObjectHistory
-	1,  // 27: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
-	41, // 28: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	40, // 29: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
-	41, // 30: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
-	10, // 31: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
-	12, // 32: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
-	14, // 33: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
-	16, // 34: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
-	18, // 35: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
-	20, // 36: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
-	24, // 37: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
-	26, // 38: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
-	28, // 39: mgmt.v1.SnapshotService.FindObject:input_type -> mgmt.v1.FindObjectRequest
-	30, // 40: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
-	32, // 41: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
-	34, // 42: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
-	36, // 43: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
-	11, // 44: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
-	13, // 45: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
-	15, // 46: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
-	17, // 47: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
-	19, // 48: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
-	22, // 49: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
-	25, // 50: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
-	27, // 51: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
-	29, // 52: mgmt.v1.SnapshotService.FindObject:output_type -> mgmt.v1.FindObjectResponse
-	31, // 53: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
-	33, // 54: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
-	35, // 55: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
-	37, // 56: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
-	44, // [44:57] is the sub-list for method output_type
-	31, // [31:44] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	44, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
+	45, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	46, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	43, // 10: mgmt.v1.ListSnapshotsRequest.since:type_name -> google.protobuf.Timestamp
+	6,  // 11: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
+	6,  // 12: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	8,  // 13: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
+	9,  // 14: mgmt.v1.GetSnapshotResponse.selection:type_name -> mgmt.v1.Selection
+	44, // 15: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
+	3,  // 16: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
+	44, // 17: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
+	4,  // 18: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
+	9,  // 19: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
+	44, // 20: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
+	44, // 21: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
+	21, // 22: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
+	24, // 23: mgmt.v1.ObjectFilter.objects:type_name -> mgmt.v1.ObjectName
+	23, // 24: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
+	44, // 25: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
+	44, // 26: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
+	23, // 27: mgmt.v1.ExtractObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
+	31, // 28: mgmt.v1.ExtractObjectsResponse.progress:type_name -> mgmt.v1.ExtractProgress
+	32, // 29: mgmt.v1.ExtractObjectsResponse.object:type_name -> mgmt.v1.ExtractedObject
+	44, // 30: mgmt.v1.ExtractedObject.ref:type_name -> mgmt.v1.Ref
+	6,  // 31: mgmt.v1.FindObjectResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	26, // 32: mgmt.v1.FindObjectResponse.object:type_name -> mgmt.v1.ListObjectsResponse
+	5,  // 33: mgmt.v1.FindObjectResponse.history:type_name -> mgmt.v1.ObjectHistory
+	1,  // 34: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
+	46, // 35: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	45, // 36: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
+	46, // 37: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
+	10, // 38: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
+	12, // 39: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
+	14, // 40: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
+	16, // 41: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
+	18, // 42: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
+	20, // 43: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
+	25, // 44: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
+	27, // 45: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
+	29, // 46: mgmt.v1.SnapshotService.ExtractObjects:input_type -> mgmt.v1.ExtractObjectsRequest
+	33, // 47: mgmt.v1.SnapshotService.FindObject:input_type -> mgmt.v1.FindObjectRequest
+	35, // 48: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
+	37, // 49: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
+	39, // 50: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
+	41, // 51: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
+	11, // 52: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
+	13, // 53: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
+	15, // 54: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
+	17, // 55: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
+	19, // 56: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
+	22, // 57: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
+	26, // 58: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
+	28, // 59: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
+	30, // 60: mgmt.v1.SnapshotService.ExtractObjects:output_type -> mgmt.v1.ExtractObjectsResponse
+	34, // 61: mgmt.v1.SnapshotService.FindObject:output_type -> mgmt.v1.FindObjectResponse
+	36, // 62: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
+	38, // 63: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
+	40, // 64: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
+	42, // 65: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
+	52, // [52:66] is the sub-list for method output_type
+	38, // [38:52] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_snapshot_proto_init() }
@@ -3312,13 +3930,17 @@ func file_mgmt_v1_snapshot_proto_init() {
 		return
 	}
 	file_mgmt_v1_operation_proto_init()
+	file_mgmt_v1_snapshot_proto_msgTypes[24].OneofWrappers = []any{
+		(*ExtractObjectsResponse_Progress)(nil),
+		(*ExtractObjectsResponse_Object)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_snapshot_proto_rawDesc), len(file_mgmt_v1_snapshot_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   32,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

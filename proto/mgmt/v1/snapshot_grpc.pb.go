@@ -27,6 +27,7 @@ const (
 	SnapshotService_GraphSnapshot_FullMethodName   = "/mgmt.v1.SnapshotService/GraphSnapshot"
 	SnapshotService_ListObjects_FullMethodName     = "/mgmt.v1.SnapshotService/ListObjects"
 	SnapshotService_GetObject_FullMethodName       = "/mgmt.v1.SnapshotService/GetObject"
+	SnapshotService_ExtractObjects_FullMethodName  = "/mgmt.v1.SnapshotService/ExtractObjects"
 	SnapshotService_FindObject_FullMethodName      = "/mgmt.v1.SnapshotService/FindObject"
 	SnapshotService_VerifySnapshot_FullMethodName  = "/mgmt.v1.SnapshotService/VerifySnapshot"
 	SnapshotService_DeleteSnapshots_FullMethodName = "/mgmt.v1.SnapshotService/DeleteSnapshots"
@@ -45,7 +46,7 @@ type SnapshotServiceClient interface {
 	// envelope comes last, so a run that dies leaves no snapshot. Running it twice makes two
 	// snapshots.
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error)
-	// ListSnapshots reads the envelopes in the store, newest first. It needs no identity.
+	// ListSnapshots reads the envelopes in the store, newest first, in pages. It needs no identity.
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
 	// GetSnapshot returns one snapshot and, with an identity, what is in it.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
@@ -67,6 +68,10 @@ type SnapshotServiceClient interface {
 	// GetObject returns one object of a snapshot as the source served it. The values of a Secret are
 	// left out unless the request asks for them. It changes nothing and reads one pack.
 	GetObject(ctx context.Context, in *GetObjectRequest, opts ...grpc.CallOption) (*GetObjectResponse, error)
+	// ExtractObjects streams the objects of a snapshot, or those that a filter selects, by ref, each as
+	// the source served it, and those that the snapshot left out. The values of Secrets are left out
+	// unless the request asks for them. It changes nothing and reads each pack once.
+	ExtractObjects(ctx context.Context, in *ExtractObjectsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExtractObjectsResponse], error)
 	// FindObject searches all snapshots of a source for an object, and streams those that hold it, with
 	// what became of it since the snapshot before of the same scope. Each part of a snapshot is read
 	// once, however many snapshots share it. It changes nothing and reads no pack.
@@ -211,9 +216,28 @@ func (c *snapshotServiceClient) GetObject(ctx context.Context, in *GetObjectRequ
 	return out, nil
 }
 
+func (c *snapshotServiceClient) ExtractObjects(ctx context.Context, in *ExtractObjectsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExtractObjectsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[4], SnapshotService_ExtractObjects_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExtractObjectsRequest, ExtractObjectsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_ExtractObjectsClient = grpc.ServerStreamingClient[ExtractObjectsResponse]
+
 func (c *snapshotServiceClient) FindObject(ctx context.Context, in *FindObjectRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FindObjectResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[4], SnapshotService_FindObject_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[5], SnapshotService_FindObject_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +305,7 @@ type SnapshotServiceServer interface {
 	// envelope comes last, so a run that dies leaves no snapshot. Running it twice makes two
 	// snapshots.
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error)
-	// ListSnapshots reads the envelopes in the store, newest first. It needs no identity.
+	// ListSnapshots reads the envelopes in the store, newest first, in pages. It needs no identity.
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
 	// GetSnapshot returns one snapshot and, with an identity, what is in it.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
@@ -303,6 +327,10 @@ type SnapshotServiceServer interface {
 	// GetObject returns one object of a snapshot as the source served it. The values of a Secret are
 	// left out unless the request asks for them. It changes nothing and reads one pack.
 	GetObject(context.Context, *GetObjectRequest) (*GetObjectResponse, error)
+	// ExtractObjects streams the objects of a snapshot, or those that a filter selects, by ref, each as
+	// the source served it, and those that the snapshot left out. The values of Secrets are left out
+	// unless the request asks for them. It changes nothing and reads each pack once.
+	ExtractObjects(*ExtractObjectsRequest, grpc.ServerStreamingServer[ExtractObjectsResponse]) error
 	// FindObject searches all snapshots of a source for an object, and streams those that hold it, with
 	// what became of it since the snapshot before of the same scope. Each part of a snapshot is read
 	// once, however many snapshots share it. It changes nothing and reads no pack.
@@ -354,6 +382,9 @@ func (UnimplementedSnapshotServiceServer) ListObjects(*ListObjectsRequest, grpc.
 }
 func (UnimplementedSnapshotServiceServer) GetObject(context.Context, *GetObjectRequest) (*GetObjectResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetObject not implemented")
+}
+func (UnimplementedSnapshotServiceServer) ExtractObjects(*ExtractObjectsRequest, grpc.ServerStreamingServer[ExtractObjectsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExtractObjects not implemented")
 }
 func (UnimplementedSnapshotServiceServer) FindObject(*FindObjectRequest, grpc.ServerStreamingServer[FindObjectResponse]) error {
 	return status.Error(codes.Unimplemented, "method FindObject not implemented")
@@ -507,6 +538,17 @@ func _SnapshotService_GetObject_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SnapshotService_ExtractObjects_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExtractObjectsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SnapshotServiceServer).ExtractObjects(m, &grpc.GenericServerStream[ExtractObjectsRequest, ExtractObjectsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_ExtractObjectsServer = grpc.ServerStreamingServer[ExtractObjectsResponse]
+
 func _SnapshotService_FindObject_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(FindObjectRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -649,6 +691,11 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListObjects",
 			Handler:       _SnapshotService_ListObjects_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ExtractObjects",
+			Handler:       _SnapshotService_ExtractObjects_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -22,6 +22,75 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// RepairState is what can be done about a key, or was done.
+type RepairState int32
+
+const (
+	// Never sent.
+	RepairState_REPAIR_STATE_UNSPECIFIED RepairState = 0
+	// An older version is proven to be the right one.
+	RepairState_REPAIR_STATE_POSSIBLE RepairState = 1
+	// A trusted record says that the snapshot was removed on purpose: it stays away.
+	RepairState_REPAIR_STATE_PRUNED RepairState = 2
+	// No version is proven to be the right one.
+	RepairState_REPAIR_STATE_LOST RepairState = 3
+	// The delete marker was removed.
+	RepairState_REPAIR_STATE_UNDELETED RepairState = 4
+	// The right version was written on top once more.
+	RepairState_REPAIR_STATE_COPIED RepairState = 5
+	// It was tried and did not succeed.
+	RepairState_REPAIR_STATE_FAILED RepairState = 6
+)
+
+// Enum value maps for RepairState.
+var (
+	RepairState_name = map[int32]string{
+		0: "REPAIR_STATE_UNSPECIFIED",
+		1: "REPAIR_STATE_POSSIBLE",
+		2: "REPAIR_STATE_PRUNED",
+		3: "REPAIR_STATE_LOST",
+		4: "REPAIR_STATE_UNDELETED",
+		5: "REPAIR_STATE_COPIED",
+		6: "REPAIR_STATE_FAILED",
+	}
+	RepairState_value = map[string]int32{
+		"REPAIR_STATE_UNSPECIFIED": 0,
+		"REPAIR_STATE_POSSIBLE":    1,
+		"REPAIR_STATE_PRUNED":      2,
+		"REPAIR_STATE_LOST":        3,
+		"REPAIR_STATE_UNDELETED":   4,
+		"REPAIR_STATE_COPIED":      5,
+		"REPAIR_STATE_FAILED":      6,
+	}
+)
+
+func (x RepairState) Enum() *RepairState {
+	p := new(RepairState)
+	*p = x
+	return p
+}
+
+func (x RepairState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RepairState) Descriptor() protoreflect.EnumDescriptor {
+	return file_mgmt_v1_store_proto_enumTypes[0].Descriptor()
+}
+
+func (RepairState) Type() protoreflect.EnumType {
+	return &file_mgmt_v1_store_proto_enumTypes[0]
+}
+
+func (x RepairState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RepairState.Descriptor instead.
+func (RepairState) EnumDescriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{0}
+}
+
 // StoreKind is what a key of a store is for.
 type StoreKind int32
 
@@ -48,6 +117,8 @@ const (
 	StoreKind_STORE_KIND_PRUNE StoreKind = 9
 	// Anything else, such as the description of the store.
 	StoreKind_STORE_KIND_OTHER StoreKind = 10
+	// What a copy run is about to bring to a copy.
+	StoreKind_STORE_KIND_COPYING StoreKind = 11
 )
 
 // Enum value maps for StoreKind.
@@ -64,6 +135,7 @@ var (
 		8:  "STORE_KIND_OPERATION",
 		9:  "STORE_KIND_PRUNE",
 		10: "STORE_KIND_OTHER",
+		11: "STORE_KIND_COPYING",
 	}
 	StoreKind_value = map[string]int32{
 		"STORE_KIND_UNSPECIFIED":  0,
@@ -77,6 +149,7 @@ var (
 		"STORE_KIND_OPERATION":    8,
 		"STORE_KIND_PRUNE":        9,
 		"STORE_KIND_OTHER":        10,
+		"STORE_KIND_COPYING":      11,
 	}
 )
 
@@ -91,11 +164,11 @@ func (x StoreKind) String() string {
 }
 
 func (StoreKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_mgmt_v1_store_proto_enumTypes[0].Descriptor()
+	return file_mgmt_v1_store_proto_enumTypes[1].Descriptor()
 }
 
 func (StoreKind) Type() protoreflect.EnumType {
-	return &file_mgmt_v1_store_proto_enumTypes[0]
+	return &file_mgmt_v1_store_proto_enumTypes[1]
 }
 
 func (x StoreKind) Number() protoreflect.EnumNumber {
@@ -104,7 +177,752 @@ func (x StoreKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StoreKind.Descriptor instead.
 func (StoreKind) EnumDescriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{1}
+}
+
+// ListLocationsRequest asks for all locations.
+type ListLocationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLocationsRequest) Reset() {
+	*x = ListLocationsRequest{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLocationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLocationsRequest) ProtoMessage() {}
+
+func (x *ListLocationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLocationsRequest.ProtoReflect.Descriptor instead.
+func (*ListLocationsRequest) Descriptor() ([]byte, []int) {
 	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{0}
+}
+
+// Location is a storage location of the configuration.
+type Location struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name; empty for the only one of a standalone mgmtctl.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where it is: a URL without credentials.
+	Place string `protobuf:"bytes,2,opt,name=place,proto3" json:"place,omitempty"`
+	// Whether requests use it that name none.
+	Default bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
+	// Whether nothing is written there.
+	ReadOnly bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// The location that it is copied to; empty when the configuration names none.
+	CopyTo string `protobuf:"bytes,5,opt,name=copy_to,json=copyTo,proto3" json:"copy_to,omitempty"`
+	// The location that it is the copy of; empty when the configuration names none. The other fields
+	// are about this copy.
+	CopyOf string `protobuf:"bytes,6,opt,name=copy_of,json=copyOf,proto3" json:"copy_of,omitempty"`
+	// When the last copy began that succeeded; absent when there was none.
+	CopySuccessTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=copy_success_time,json=copySuccessTime,proto3" json:"copy_success_time,omitempty"`
+	// Snapshots that were not in the copy after the last run; -1 when that is not known.
+	CopyBehind int64 `protobuf:"varint,8,opt,name=copy_behind,json=copyBehind,proto3" json:"copy_behind,omitempty"`
+	// Why the last run failed; empty when it succeeded, or is running.
+	CopyError string `protobuf:"bytes,9,opt,name=copy_error,json=copyError,proto3" json:"copy_error,omitempty"`
+	// The operation that is the last run; empty when there was none.
+	CopyOperation string `protobuf:"bytes,10,opt,name=copy_operation,json=copyOperation,proto3" json:"copy_operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Location) Reset() {
+	*x = Location{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Location) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Location) ProtoMessage() {}
+
+func (x *Location) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Location.ProtoReflect.Descriptor instead.
+func (*Location) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Location) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Location) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *Location) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
+}
+
+func (x *Location) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *Location) GetCopyTo() string {
+	if x != nil {
+		return x.CopyTo
+	}
+	return ""
+}
+
+func (x *Location) GetCopyOf() string {
+	if x != nil {
+		return x.CopyOf
+	}
+	return ""
+}
+
+func (x *Location) GetCopySuccessTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CopySuccessTime
+	}
+	return nil
+}
+
+func (x *Location) GetCopyBehind() int64 {
+	if x != nil {
+		return x.CopyBehind
+	}
+	return 0
+}
+
+func (x *Location) GetCopyError() string {
+	if x != nil {
+		return x.CopyError
+	}
+	return ""
+}
+
+func (x *Location) GetCopyOperation() string {
+	if x != nil {
+		return x.CopyOperation
+	}
+	return ""
+}
+
+// ListLocationsResponse has the locations.
+type ListLocationsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name.
+	Locations     []*Location `protobuf:"bytes,1,rep,name=locations,proto3" json:"locations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLocationsResponse) Reset() {
+	*x = ListLocationsResponse{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLocationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLocationsResponse) ProtoMessage() {}
+
+func (x *ListLocationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLocationsResponse.ProtoReflect.Descriptor instead.
+func (*ListLocationsResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListLocationsResponse) GetLocations() []*Location {
+	if x != nil {
+		return x.Locations
+	}
+	return nil
+}
+
+// PlanRepairRequest names a store.
+type PlanRepairRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRepairRequest) Reset() {
+	*x = PlanRepairRequest{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRepairRequest) ProtoMessage() {}
+
+func (x *PlanRepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRepairRequest.ProtoReflect.Descriptor instead.
+func (*PlanRepairRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PlanRepairRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+// RunRepairRequest names a store.
+type RunRepairRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunRepairRequest) Reset() {
+	*x = RunRepairRequest{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRepairRequest) ProtoMessage() {}
+
+func (x *RunRepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRepairRequest.ProtoReflect.Descriptor instead.
+func (*RunRepairRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RunRepairRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+// RepairSummary is about the store.
+type RepairSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the bucket has versions; without, nothing can be brought back.
+	Versioned bool `protobuf:"varint,1,opt,name=versioned,proto3" json:"versioned,omitempty"`
+	// How many keys were looked at.
+	Examined      int64 `protobuf:"varint,2,opt,name=examined,proto3" json:"examined,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairSummary) Reset() {
+	*x = RepairSummary{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairSummary) ProtoMessage() {}
+
+func (x *RepairSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairSummary.ProtoReflect.Descriptor instead.
+func (*RepairSummary) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RepairSummary) GetVersioned() bool {
+	if x != nil {
+		return x.Versioned
+	}
+	return false
+}
+
+func (x *RepairSummary) GetExamined() int64 {
+	if x != nil {
+		return x.Examined
+	}
+	return 0
+}
+
+// RepairKey is a key that somebody hid or wrote over.
+type RepairKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key in the bucket.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// What it is for.
+	Kind StoreKind `protobuf:"varint,2,opt,name=kind,proto3,enum=mgmt.v1.StoreKind" json:"kind,omitempty"`
+	// True when a delete marker hides it; otherwise somebody wrote over it.
+	Hidden bool `protobuf:"varint,3,opt,name=hidden,proto3" json:"hidden,omitempty"`
+	// What can be done, or was done.
+	State RepairState `protobuf:"varint,4,opt,name=state,proto3,enum=mgmt.v1.RepairState" json:"state,omitempty"`
+	// Why nothing can be done, or why it did not succeed.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// When the right version was written, by the clock of the storage; absent when there is none.
+	GoodTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=good_time,json=goodTime,proto3" json:"good_time,omitempty"`
+	// Versions of the key, with delete markers.
+	Versions      int64 `protobuf:"varint,7,opt,name=versions,proto3" json:"versions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairKey) Reset() {
+	*x = RepairKey{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairKey) ProtoMessage() {}
+
+func (x *RepairKey) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairKey.ProtoReflect.Descriptor instead.
+func (*RepairKey) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RepairKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RepairKey) GetKind() StoreKind {
+	if x != nil {
+		return x.Kind
+	}
+	return StoreKind_STORE_KIND_UNSPECIFIED
+}
+
+func (x *RepairKey) GetHidden() bool {
+	if x != nil {
+		return x.Hidden
+	}
+	return false
+}
+
+func (x *RepairKey) GetState() RepairState {
+	if x != nil {
+		return x.State
+	}
+	return RepairState_REPAIR_STATE_UNSPECIFIED
+}
+
+func (x *RepairKey) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RepairKey) GetGoodTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GoodTime
+	}
+	return nil
+}
+
+func (x *RepairKey) GetVersions() int64 {
+	if x != nil {
+		return x.Versions
+	}
+	return 0
+}
+
+// PlanRepairResponse is one piece of a plan: the summary first, then the keys in the order in which a
+// run brings them back.
+type PlanRepairResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The piece.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*PlanRepairResponse_Summary
+	//	*PlanRepairResponse_Key
+	Item          isPlanRepairResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRepairResponse) Reset() {
+	*x = PlanRepairResponse{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRepairResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRepairResponse) ProtoMessage() {}
+
+func (x *PlanRepairResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRepairResponse.ProtoReflect.Descriptor instead.
+func (*PlanRepairResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PlanRepairResponse) GetItem() isPlanRepairResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *PlanRepairResponse) GetSummary() *RepairSummary {
+	if x != nil {
+		if x, ok := x.Item.(*PlanRepairResponse_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
+func (x *PlanRepairResponse) GetKey() *RepairKey {
+	if x != nil {
+		if x, ok := x.Item.(*PlanRepairResponse_Key); ok {
+			return x.Key
+		}
+	}
+	return nil
+}
+
+type isPlanRepairResponse_Item interface {
+	isPlanRepairResponse_Item()
+}
+
+type PlanRepairResponse_Summary struct {
+	// Once.
+	Summary *RepairSummary `protobuf:"bytes,1,opt,name=summary,proto3,oneof"`
+}
+
+type PlanRepairResponse_Key struct {
+	// A key.
+	Key *RepairKey `protobuf:"bytes,2,opt,name=key,proto3,oneof"`
+}
+
+func (*PlanRepairResponse_Summary) isPlanRepairResponse_Item() {}
+
+func (*PlanRepairResponse_Key) isPlanRepairResponse_Item() {}
+
+// RunRepairResponse is one piece of a run: the summary first, then each key when it is done.
+type RunRepairResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The piece.
+	//
+	// Types that are valid to be assigned to Item:
+	//
+	//	*RunRepairResponse_Summary
+	//	*RunRepairResponse_Key
+	Item          isRunRepairResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunRepairResponse) Reset() {
+	*x = RunRepairResponse{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRepairResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRepairResponse) ProtoMessage() {}
+
+func (x *RunRepairResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRepairResponse.ProtoReflect.Descriptor instead.
+func (*RunRepairResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RunRepairResponse) GetItem() isRunRepairResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *RunRepairResponse) GetSummary() *RepairSummary {
+	if x != nil {
+		if x, ok := x.Item.(*RunRepairResponse_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
+func (x *RunRepairResponse) GetKey() *RepairKey {
+	if x != nil {
+		if x, ok := x.Item.(*RunRepairResponse_Key); ok {
+			return x.Key
+		}
+	}
+	return nil
+}
+
+type isRunRepairResponse_Item interface {
+	isRunRepairResponse_Item()
+}
+
+type RunRepairResponse_Summary struct {
+	// Once.
+	Summary *RepairSummary `protobuf:"bytes,1,opt,name=summary,proto3,oneof"`
+}
+
+type RunRepairResponse_Key struct {
+	// A key.
+	Key *RepairKey `protobuf:"bytes,2,opt,name=key,proto3,oneof"`
+}
+
+func (*RunRepairResponse_Summary) isRunRepairResponse_Item() {}
+
+func (*RunRepairResponse_Key) isRunRepairResponse_Item() {}
+
+// CopyStoreRequest names a store and the place of its copy.
+type CopyStoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the storage location to read; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	// Name of the storage location of the copy: an empty place, or a copy of this store. May be empty
+	// when the configuration says where the location is copied to.
+	ToLocation string `protobuf:"bytes,2,opt,name=to_location,json=toLocation,proto3" json:"to_location,omitempty"`
+	// Copy only that many of the newest snapshots of each source and scope; 0 copies all. Later calls do
+	// not copy those that are left out either.
+	Last          int32 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyStoreRequest) Reset() {
+	*x = CopyStoreRequest{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyStoreRequest) ProtoMessage() {}
+
+func (x *CopyStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyStoreRequest.ProtoReflect.Descriptor instead.
+func (*CopyStoreRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CopyStoreRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *CopyStoreRequest) GetToLocation() string {
+	if x != nil {
+		return x.ToLocation
+	}
+	return ""
+}
+
+func (x *CopyStoreRequest) GetLast() int32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// CopyStoreResponse has the operation that was begun.
+type CopyStoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation. Its field copy says what was done once it has ended.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyStoreResponse) Reset() {
+	*x = CopyStoreResponse{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyStoreResponse) ProtoMessage() {}
+
+func (x *CopyStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyStoreResponse.ProtoReflect.Descriptor instead.
+func (*CopyStoreResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CopyStoreResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
 }
 
 // GetStatsRequest names a store.
@@ -122,7 +940,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[0]
+	mi := &file_mgmt_v1_store_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -134,7 +952,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[0]
+	mi := &file_mgmt_v1_store_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -147,7 +965,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{0}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetStatsRequest) GetLocation() string {
@@ -184,7 +1002,7 @@ type StoreAmount struct {
 
 func (x *StoreAmount) Reset() {
 	*x = StoreAmount{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[1]
+	mi := &file_mgmt_v1_store_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +1014,7 @@ func (x *StoreAmount) String() string {
 func (*StoreAmount) ProtoMessage() {}
 
 func (x *StoreAmount) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[1]
+	mi := &file_mgmt_v1_store_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +1027,7 @@ func (x *StoreAmount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreAmount.ProtoReflect.Descriptor instead.
 func (*StoreAmount) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{1}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StoreAmount) GetKeys() int64 {
@@ -239,7 +1057,7 @@ type StoreKindAmount struct {
 
 func (x *StoreKindAmount) Reset() {
 	*x = StoreKindAmount{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[2]
+	mi := &file_mgmt_v1_store_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -251,7 +1069,7 @@ func (x *StoreKindAmount) String() string {
 func (*StoreKindAmount) ProtoMessage() {}
 
 func (x *StoreKindAmount) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[2]
+	mi := &file_mgmt_v1_store_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -264,7 +1082,7 @@ func (x *StoreKindAmount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreKindAmount.ProtoReflect.Descriptor instead.
 func (*StoreKindAmount) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StoreKindAmount) GetKind() StoreKind {
@@ -306,7 +1124,7 @@ type StoreStats struct {
 
 func (x *StoreStats) Reset() {
 	*x = StoreStats{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[3]
+	mi := &file_mgmt_v1_store_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +1136,7 @@ func (x *StoreStats) String() string {
 func (*StoreStats) ProtoMessage() {}
 
 func (x *StoreStats) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[3]
+	mi := &file_mgmt_v1_store_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +1149,7 @@ func (x *StoreStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
 func (*StoreStats) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoreStats) GetStoreId() string {
@@ -400,7 +1218,7 @@ type StoreScope struct {
 
 func (x *StoreScope) Reset() {
 	*x = StoreScope{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[4]
+	mi := &file_mgmt_v1_store_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +1230,7 @@ func (x *StoreScope) String() string {
 func (*StoreScope) ProtoMessage() {}
 
 func (x *StoreScope) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[4]
+	mi := &file_mgmt_v1_store_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +1243,7 @@ func (x *StoreScope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreScope.ProtoReflect.Descriptor instead.
 func (*StoreScope) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoreScope) GetScope() string {
@@ -479,7 +1297,7 @@ type SourceStats struct {
 
 func (x *SourceStats) Reset() {
 	*x = SourceStats{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[5]
+	mi := &file_mgmt_v1_store_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +1309,7 @@ func (x *SourceStats) String() string {
 func (*SourceStats) ProtoMessage() {}
 
 func (x *SourceStats) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[5]
+	mi := &file_mgmt_v1_store_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +1322,7 @@ func (x *SourceStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStats.ProtoReflect.Descriptor instead.
 func (*SourceStats) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{5}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SourceStats) GetUid() string {
@@ -569,7 +1387,7 @@ type SnapshotStats struct {
 
 func (x *SnapshotStats) Reset() {
 	*x = SnapshotStats{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[6]
+	mi := &file_mgmt_v1_store_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +1399,7 @@ func (x *SnapshotStats) String() string {
 func (*SnapshotStats) ProtoMessage() {}
 
 func (x *SnapshotStats) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[6]
+	mi := &file_mgmt_v1_store_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +1412,7 @@ func (x *SnapshotStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotStats.ProtoReflect.Descriptor instead.
 func (*SnapshotStats) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{6}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SnapshotStats) GetSnapshot() *Snapshot {
@@ -624,7 +1442,7 @@ type DayStats struct {
 
 func (x *DayStats) Reset() {
 	*x = DayStats{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[7]
+	mi := &file_mgmt_v1_store_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +1454,7 @@ func (x *DayStats) String() string {
 func (*DayStats) ProtoMessage() {}
 
 func (x *DayStats) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[7]
+	mi := &file_mgmt_v1_store_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +1467,7 @@ func (x *DayStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DayStats.ProtoReflect.Descriptor instead.
 func (*DayStats) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{7}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DayStats) GetDay() string {
@@ -686,7 +1504,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_mgmt_v1_store_proto_msgTypes[8]
+	mi := &file_mgmt_v1_store_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +1516,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_store_proto_msgTypes[8]
+	mi := &file_mgmt_v1_store_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +1529,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{8}
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStatsResponse) GetItem() isGetStatsResponse_Item {
@@ -805,11 +1623,278 @@ func (*GetStatsResponse_Day) isGetStatsResponse_Item() {}
 
 func (*GetStatsResponse_Finding) isGetStatsResponse_Item() {}
 
+// CheckKeysRequest names snapshots.
+type CheckKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	// Text of an age identity file; held in memory for this call only.
+	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// An id, the beginning of one, or "latest"; empty for the newest of each source and scope.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of a source; without an id, empty means all sources.
+	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	// Which scope "latest" means, as in RestoreSpec.
+	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckKeysRequest) Reset() {
+	*x = CheckKeysRequest{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckKeysRequest) ProtoMessage() {}
+
+func (x *CheckKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckKeysRequest.ProtoReflect.Descriptor instead.
+func (*CheckKeysRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CheckKeysRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *CheckKeysRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *CheckKeysRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CheckKeysRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *CheckKeysRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+// CheckedSnapshot is one snapshot on which keys were tried.
+type CheckedSnapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The snapshot.
+	Snapshot *Snapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// Whether the identity opens it. A snapshot that no trusted key signed is not tried.
+	Opens         bool `protobuf:"varint,2,opt,name=opens,proto3" json:"opens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckedSnapshot) Reset() {
+	*x = CheckedSnapshot{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckedSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckedSnapshot) ProtoMessage() {}
+
+func (x *CheckedSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckedSnapshot.ProtoReflect.Descriptor instead.
+func (*CheckedSnapshot) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CheckedSnapshot) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *CheckedSnapshot) GetOpens() bool {
+	if x != nil {
+		return x.Opens
+	}
+	return false
+}
+
+// CheckKeysResponse is what came out.
+type CheckKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the store is encrypted. What is not encrypted opens without an identity.
+	Encrypted bool `protobuf:"varint,1,opt,name=encrypted,proto3" json:"encrypted,omitempty"`
+	// Fingerprints of the recipients that belong to the identity.
+	Identities []string `protobuf:"bytes,2,rep,name=identities,proto3" json:"identities,omitempty"`
+	// Fingerprints of the recipients whom the next snapshots are encrypted to; empty when the
+	// configuration has none.
+	Recipients []string `protobuf:"bytes,3,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	// The snapshots that were tried, by source and scope.
+	Snapshots []*CheckedSnapshot `protobuf:"bytes,4,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// What is wrong.
+	Findings      []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckKeysResponse) Reset() {
+	*x = CheckKeysResponse{}
+	mi := &file_mgmt_v1_store_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckKeysResponse) ProtoMessage() {}
+
+func (x *CheckKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_store_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckKeysResponse.ProtoReflect.Descriptor instead.
+func (*CheckKeysResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_store_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CheckKeysResponse) GetEncrypted() bool {
+	if x != nil {
+		return x.Encrypted
+	}
+	return false
+}
+
+func (x *CheckKeysResponse) GetIdentities() []string {
+	if x != nil {
+		return x.Identities
+	}
+	return nil
+}
+
+func (x *CheckKeysResponse) GetRecipients() []string {
+	if x != nil {
+		return x.Recipients
+	}
+	return nil
+}
+
+func (x *CheckKeysResponse) GetSnapshots() []*CheckedSnapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+func (x *CheckKeysResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
 var File_mgmt_v1_store_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x13mgmt/v1/store.proto\x12\amgmt.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"_\n" +
+	"\x13mgmt/v1/store.proto\x12\amgmt.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x16\n" +
+	"\x14ListLocationsRequest\"\xcc\x02\n" +
+	"\bLocation\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05place\x18\x02 \x01(\tR\x05place\x12\x18\n" +
+	"\adefault\x18\x03 \x01(\bR\adefault\x12\x1b\n" +
+	"\tread_only\x18\x04 \x01(\bR\breadOnly\x12\x17\n" +
+	"\acopy_to\x18\x05 \x01(\tR\x06copyTo\x12\x17\n" +
+	"\acopy_of\x18\x06 \x01(\tR\x06copyOf\x12F\n" +
+	"\x11copy_success_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x0fcopySuccessTime\x12\x1f\n" +
+	"\vcopy_behind\x18\b \x01(\x03R\n" +
+	"copyBehind\x12\x1d\n" +
+	"\n" +
+	"copy_error\x18\t \x01(\tR\tcopyError\x12%\n" +
+	"\x0ecopy_operation\x18\n" +
+	" \x01(\tR\rcopyOperation\"H\n" +
+	"\x15ListLocationsResponse\x12/\n" +
+	"\tlocations\x18\x01 \x03(\v2\x11.mgmt.v1.LocationR\tlocations\"/\n" +
+	"\x11PlanRepairRequest\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\".\n" +
+	"\x10RunRepairRequest\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\"I\n" +
+	"\rRepairSummary\x12\x1c\n" +
+	"\tversioned\x18\x01 \x01(\bR\tversioned\x12\x1a\n" +
+	"\bexamined\x18\x02 \x01(\x03R\bexamined\"\xf6\x01\n" +
+	"\tRepairKey\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12&\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x12.mgmt.v1.StoreKindR\x04kind\x12\x16\n" +
+	"\x06hidden\x18\x03 \x01(\bR\x06hidden\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.mgmt.v1.RepairStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x127\n" +
+	"\tgood_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bgoodTime\x12\x1a\n" +
+	"\bversions\x18\a \x01(\x03R\bversions\"x\n" +
+	"\x12PlanRepairResponse\x122\n" +
+	"\asummary\x18\x01 \x01(\v2\x16.mgmt.v1.RepairSummaryH\x00R\asummary\x12&\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.mgmt.v1.RepairKeyH\x00R\x03keyB\x06\n" +
+	"\x04item\"w\n" +
+	"\x11RunRepairResponse\x122\n" +
+	"\asummary\x18\x01 \x01(\v2\x16.mgmt.v1.RepairSummaryH\x00R\asummary\x12&\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.mgmt.v1.RepairKeyH\x00R\x03keyB\x06\n" +
+	"\x04item\"c\n" +
+	"\x10CopyStoreRequest\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1f\n" +
+	"\vto_location\x18\x02 \x01(\tR\n" +
+	"toLocation\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x05R\x04last\"E\n" +
+	"\x11CopyStoreResponse\x120\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"_\n" +
 	"\x0fGetStatsRequest\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1c\n" +
 	"\tsnapshots\x18\x02 \x01(\bR\tsnapshots\x12\x12\n" +
@@ -858,7 +1943,34 @@ const file_mgmt_v1_store_proto_rawDesc = "" +
 	"\bsnapshot\x18\x03 \x01(\v2\x16.mgmt.v1.SnapshotStatsH\x00R\bsnapshot\x12%\n" +
 	"\x03day\x18\x04 \x01(\v2\x11.mgmt.v1.DayStatsH\x00R\x03day\x12,\n" +
 	"\afinding\x18\x05 \x01(\v2\x10.mgmt.v1.FindingH\x00R\afindingB\x06\n" +
-	"\x04item*\x8d\x02\n" +
+	"\x04item\"\x8d\x01\n" +
+	"\x10CheckKeysRequest\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1f\n" +
+	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\"V\n" +
+	"\x0fCheckedSnapshot\x12-\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x11.mgmt.v1.SnapshotR\bsnapshot\x12\x14\n" +
+	"\x05opens\x18\x02 \x01(\bR\x05opens\"\xd7\x01\n" +
+	"\x11CheckKeysResponse\x12\x1c\n" +
+	"\tencrypted\x18\x01 \x01(\bR\tencrypted\x12\x1e\n" +
+	"\n" +
+	"identities\x18\x02 \x03(\tR\n" +
+	"identities\x12\x1e\n" +
+	"\n" +
+	"recipients\x18\x03 \x03(\tR\n" +
+	"recipients\x126\n" +
+	"\tsnapshots\x18\x04 \x03(\v2\x18.mgmt.v1.CheckedSnapshotR\tsnapshots\x12,\n" +
+	"\bfindings\x18\x05 \x03(\v2\x10.mgmt.v1.FindingR\bfindings*\xc4\x01\n" +
+	"\vRepairState\x12\x1c\n" +
+	"\x18REPAIR_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15REPAIR_STATE_POSSIBLE\x10\x01\x12\x17\n" +
+	"\x13REPAIR_STATE_PRUNED\x10\x02\x12\x15\n" +
+	"\x11REPAIR_STATE_LOST\x10\x03\x12\x1a\n" +
+	"\x16REPAIR_STATE_UNDELETED\x10\x04\x12\x17\n" +
+	"\x13REPAIR_STATE_COPIED\x10\x05\x12\x17\n" +
+	"\x13REPAIR_STATE_FAILED\x10\x06*\xa5\x02\n" +
 	"\tStoreKind\x12\x1a\n" +
 	"\x16STORE_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTORE_KIND_PACK\x10\x01\x12\x14\n" +
@@ -871,9 +1983,17 @@ const file_mgmt_v1_store_proto_rawDesc = "" +
 	"\x14STORE_KIND_OPERATION\x10\b\x12\x14\n" +
 	"\x10STORE_KIND_PRUNE\x10\t\x12\x14\n" +
 	"\x10STORE_KIND_OTHER\x10\n" +
-	"2V\n" +
-	"\fStoreService\x12F\n" +
-	"\bGetStats\x12\x18.mgmt.v1.GetStatsRequest\x1a\x19.mgmt.v1.GetStatsResponse\"\x03\x90\x02\x010\x01B-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\x12\x16\n" +
+	"\x12STORE_KIND_COPYING\x10\v2\xb8\x02\n" +
+	"\fStoreService\x12S\n" +
+	"\rListLocations\x12\x1d.mgmt.v1.ListLocationsRequest\x1a\x1e.mgmt.v1.ListLocationsResponse\"\x03\x90\x02\x01\x12F\n" +
+	"\bGetStats\x12\x18.mgmt.v1.GetStatsRequest\x1a\x19.mgmt.v1.GetStatsResponse\"\x03\x90\x02\x010\x01\x12B\n" +
+	"\tCopyStore\x12\x19.mgmt.v1.CopyStoreRequest\x1a\x1a.mgmt.v1.CopyStoreResponse\x12G\n" +
+	"\tCheckKeys\x12\x19.mgmt.v1.CheckKeysRequest\x1a\x1a.mgmt.v1.CheckKeysResponse\"\x03\x90\x02\x012\xa8\x01\n" +
+	"\x12StoreRepairService\x12L\n" +
+	"\n" +
+	"PlanRepair\x12\x1a.mgmt.v1.PlanRepairRequest\x1a\x1b.mgmt.v1.PlanRepairResponse\"\x03\x90\x02\x010\x01\x12D\n" +
+	"\tRunRepair\x12\x19.mgmt.v1.RunRepairRequest\x1a\x1a.mgmt.v1.RunRepairResponse0\x01B-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_store_proto_rawDescOnce sync.Once
@@ -887,49 +2007,88 @@ func file_mgmt_v1_store_proto_rawDescGZIP() []byte {
 	return file_mgmt_v1_store_proto_rawDescData
 }
 
-var file_mgmt_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mgmt_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_mgmt_v1_store_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_mgmt_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_mgmt_v1_store_proto_goTypes = []any{
-	(StoreKind)(0),                // 0: mgmt.v1.StoreKind
-	(*GetStatsRequest)(nil),       // 1: mgmt.v1.GetStatsRequest
-	(*StoreAmount)(nil),           // 2: mgmt.v1.StoreAmount
-	(*StoreKindAmount)(nil),       // 3: mgmt.v1.StoreKindAmount
-	(*StoreStats)(nil),            // 4: mgmt.v1.StoreStats
-	(*StoreScope)(nil),            // 5: mgmt.v1.StoreScope
-	(*SourceStats)(nil),           // 6: mgmt.v1.SourceStats
-	(*SnapshotStats)(nil),         // 7: mgmt.v1.SnapshotStats
-	(*DayStats)(nil),              // 8: mgmt.v1.DayStats
-	(*GetStatsResponse)(nil),      // 9: mgmt.v1.GetStatsResponse
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*Snapshot)(nil),              // 11: mgmt.v1.Snapshot
-	(*Finding)(nil),               // 12: mgmt.v1.Finding
+	(RepairState)(0),              // 0: mgmt.v1.RepairState
+	(StoreKind)(0),                // 1: mgmt.v1.StoreKind
+	(*ListLocationsRequest)(nil),  // 2: mgmt.v1.ListLocationsRequest
+	(*Location)(nil),              // 3: mgmt.v1.Location
+	(*ListLocationsResponse)(nil), // 4: mgmt.v1.ListLocationsResponse
+	(*PlanRepairRequest)(nil),     // 5: mgmt.v1.PlanRepairRequest
+	(*RunRepairRequest)(nil),      // 6: mgmt.v1.RunRepairRequest
+	(*RepairSummary)(nil),         // 7: mgmt.v1.RepairSummary
+	(*RepairKey)(nil),             // 8: mgmt.v1.RepairKey
+	(*PlanRepairResponse)(nil),    // 9: mgmt.v1.PlanRepairResponse
+	(*RunRepairResponse)(nil),     // 10: mgmt.v1.RunRepairResponse
+	(*CopyStoreRequest)(nil),      // 11: mgmt.v1.CopyStoreRequest
+	(*CopyStoreResponse)(nil),     // 12: mgmt.v1.CopyStoreResponse
+	(*GetStatsRequest)(nil),       // 13: mgmt.v1.GetStatsRequest
+	(*StoreAmount)(nil),           // 14: mgmt.v1.StoreAmount
+	(*StoreKindAmount)(nil),       // 15: mgmt.v1.StoreKindAmount
+	(*StoreStats)(nil),            // 16: mgmt.v1.StoreStats
+	(*StoreScope)(nil),            // 17: mgmt.v1.StoreScope
+	(*SourceStats)(nil),           // 18: mgmt.v1.SourceStats
+	(*SnapshotStats)(nil),         // 19: mgmt.v1.SnapshotStats
+	(*DayStats)(nil),              // 20: mgmt.v1.DayStats
+	(*GetStatsResponse)(nil),      // 21: mgmt.v1.GetStatsResponse
+	(*CheckKeysRequest)(nil),      // 22: mgmt.v1.CheckKeysRequest
+	(*CheckedSnapshot)(nil),       // 23: mgmt.v1.CheckedSnapshot
+	(*CheckKeysResponse)(nil),     // 24: mgmt.v1.CheckKeysResponse
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*Operation)(nil),             // 26: mgmt.v1.Operation
+	(*Snapshot)(nil),              // 27: mgmt.v1.Snapshot
+	(*Finding)(nil),               // 28: mgmt.v1.Finding
 }
 var file_mgmt_v1_store_proto_depIdxs = []int32{
-	0,  // 0: mgmt.v1.StoreKindAmount.kind:type_name -> mgmt.v1.StoreKind
-	2,  // 1: mgmt.v1.StoreKindAmount.stored:type_name -> mgmt.v1.StoreAmount
-	10, // 2: mgmt.v1.StoreStats.create_time:type_name -> google.protobuf.Timestamp
-	3,  // 3: mgmt.v1.StoreStats.stored:type_name -> mgmt.v1.StoreKindAmount
-	2,  // 4: mgmt.v1.StoreStats.unnamed:type_name -> mgmt.v1.StoreAmount
-	2,  // 5: mgmt.v1.StoreStats.several_sources:type_name -> mgmt.v1.StoreAmount
-	10, // 6: mgmt.v1.StoreScope.newest:type_name -> google.protobuf.Timestamp
-	5,  // 7: mgmt.v1.SourceStats.scopes:type_name -> mgmt.v1.StoreScope
-	3,  // 8: mgmt.v1.SourceStats.stored:type_name -> mgmt.v1.StoreKindAmount
-	2,  // 9: mgmt.v1.SourceStats.shared:type_name -> mgmt.v1.StoreAmount
-	11, // 10: mgmt.v1.SnapshotStats.snapshot:type_name -> mgmt.v1.Snapshot
-	2,  // 11: mgmt.v1.SnapshotStats.alone:type_name -> mgmt.v1.StoreAmount
-	2,  // 12: mgmt.v1.DayStats.written:type_name -> mgmt.v1.StoreAmount
-	4,  // 13: mgmt.v1.GetStatsResponse.store:type_name -> mgmt.v1.StoreStats
-	6,  // 14: mgmt.v1.GetStatsResponse.source:type_name -> mgmt.v1.SourceStats
-	7,  // 15: mgmt.v1.GetStatsResponse.snapshot:type_name -> mgmt.v1.SnapshotStats
-	8,  // 16: mgmt.v1.GetStatsResponse.day:type_name -> mgmt.v1.DayStats
-	12, // 17: mgmt.v1.GetStatsResponse.finding:type_name -> mgmt.v1.Finding
-	1,  // 18: mgmt.v1.StoreService.GetStats:input_type -> mgmt.v1.GetStatsRequest
-	9,  // 19: mgmt.v1.StoreService.GetStats:output_type -> mgmt.v1.GetStatsResponse
-	19, // [19:20] is the sub-list for method output_type
-	18, // [18:19] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	25, // 0: mgmt.v1.Location.copy_success_time:type_name -> google.protobuf.Timestamp
+	3,  // 1: mgmt.v1.ListLocationsResponse.locations:type_name -> mgmt.v1.Location
+	1,  // 2: mgmt.v1.RepairKey.kind:type_name -> mgmt.v1.StoreKind
+	0,  // 3: mgmt.v1.RepairKey.state:type_name -> mgmt.v1.RepairState
+	25, // 4: mgmt.v1.RepairKey.good_time:type_name -> google.protobuf.Timestamp
+	7,  // 5: mgmt.v1.PlanRepairResponse.summary:type_name -> mgmt.v1.RepairSummary
+	8,  // 6: mgmt.v1.PlanRepairResponse.key:type_name -> mgmt.v1.RepairKey
+	7,  // 7: mgmt.v1.RunRepairResponse.summary:type_name -> mgmt.v1.RepairSummary
+	8,  // 8: mgmt.v1.RunRepairResponse.key:type_name -> mgmt.v1.RepairKey
+	26, // 9: mgmt.v1.CopyStoreResponse.operation:type_name -> mgmt.v1.Operation
+	1,  // 10: mgmt.v1.StoreKindAmount.kind:type_name -> mgmt.v1.StoreKind
+	14, // 11: mgmt.v1.StoreKindAmount.stored:type_name -> mgmt.v1.StoreAmount
+	25, // 12: mgmt.v1.StoreStats.create_time:type_name -> google.protobuf.Timestamp
+	15, // 13: mgmt.v1.StoreStats.stored:type_name -> mgmt.v1.StoreKindAmount
+	14, // 14: mgmt.v1.StoreStats.unnamed:type_name -> mgmt.v1.StoreAmount
+	14, // 15: mgmt.v1.StoreStats.several_sources:type_name -> mgmt.v1.StoreAmount
+	25, // 16: mgmt.v1.StoreScope.newest:type_name -> google.protobuf.Timestamp
+	17, // 17: mgmt.v1.SourceStats.scopes:type_name -> mgmt.v1.StoreScope
+	15, // 18: mgmt.v1.SourceStats.stored:type_name -> mgmt.v1.StoreKindAmount
+	14, // 19: mgmt.v1.SourceStats.shared:type_name -> mgmt.v1.StoreAmount
+	27, // 20: mgmt.v1.SnapshotStats.snapshot:type_name -> mgmt.v1.Snapshot
+	14, // 21: mgmt.v1.SnapshotStats.alone:type_name -> mgmt.v1.StoreAmount
+	14, // 22: mgmt.v1.DayStats.written:type_name -> mgmt.v1.StoreAmount
+	16, // 23: mgmt.v1.GetStatsResponse.store:type_name -> mgmt.v1.StoreStats
+	18, // 24: mgmt.v1.GetStatsResponse.source:type_name -> mgmt.v1.SourceStats
+	19, // 25: mgmt.v1.GetStatsResponse.snapshot:type_name -> mgmt.v1.SnapshotStats
+	20, // 26: mgmt.v1.GetStatsResponse.day:type_name -> mgmt.v1.DayStats
+	28, // 27: mgmt.v1.GetStatsResponse.finding:type_name -> mgmt.v1.Finding
+	27, // 28: mgmt.v1.CheckedSnapshot.snapshot:type_name -> mgmt.v1.Snapshot
+	23, // 29: mgmt.v1.CheckKeysResponse.snapshots:type_name -> mgmt.v1.CheckedSnapshot
+	28, // 30: mgmt.v1.CheckKeysResponse.findings:type_name -> mgmt.v1.Finding
+	2,  // 31: mgmt.v1.StoreService.ListLocations:input_type -> mgmt.v1.ListLocationsRequest
+	13, // 32: mgmt.v1.StoreService.GetStats:input_type -> mgmt.v1.GetStatsRequest
+	11, // 33: mgmt.v1.StoreService.CopyStore:input_type -> mgmt.v1.CopyStoreRequest
+	22, // 34: mgmt.v1.StoreService.CheckKeys:input_type -> mgmt.v1.CheckKeysRequest
+	5,  // 35: mgmt.v1.StoreRepairService.PlanRepair:input_type -> mgmt.v1.PlanRepairRequest
+	6,  // 36: mgmt.v1.StoreRepairService.RunRepair:input_type -> mgmt.v1.RunRepairRequest
+	4,  // 37: mgmt.v1.StoreService.ListLocations:output_type -> mgmt.v1.ListLocationsResponse
+	21, // 38: mgmt.v1.StoreService.GetStats:output_type -> mgmt.v1.GetStatsResponse
+	12, // 39: mgmt.v1.StoreService.CopyStore:output_type -> mgmt.v1.CopyStoreResponse
+	24, // 40: mgmt.v1.StoreService.CheckKeys:output_type -> mgmt.v1.CheckKeysResponse
+	9,  // 41: mgmt.v1.StoreRepairService.PlanRepair:output_type -> mgmt.v1.PlanRepairResponse
+	10, // 42: mgmt.v1.StoreRepairService.RunRepair:output_type -> mgmt.v1.RunRepairResponse
+	37, // [37:43] is the sub-list for method output_type
+	31, // [31:37] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_store_proto_init() }
@@ -939,7 +2098,15 @@ func file_mgmt_v1_store_proto_init() {
 	}
 	file_mgmt_v1_operation_proto_init()
 	file_mgmt_v1_snapshot_proto_init()
+	file_mgmt_v1_store_proto_msgTypes[7].OneofWrappers = []any{
+		(*PlanRepairResponse_Summary)(nil),
+		(*PlanRepairResponse_Key)(nil),
+	}
 	file_mgmt_v1_store_proto_msgTypes[8].OneofWrappers = []any{
+		(*RunRepairResponse_Summary)(nil),
+		(*RunRepairResponse_Key)(nil),
+	}
+	file_mgmt_v1_store_proto_msgTypes[19].OneofWrappers = []any{
 		(*GetStatsResponse_Store)(nil),
 		(*GetStatsResponse_Source)(nil),
 		(*GetStatsResponse_Snapshot)(nil),
@@ -951,10 +2118,10 @@ func file_mgmt_v1_store_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_store_proto_rawDesc), len(file_mgmt_v1_store_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   9,
+			NumEnums:      2,
+			NumMessages:   23,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_mgmt_v1_store_proto_goTypes,
 		DependencyIndexes: file_mgmt_v1_store_proto_depIdxs,

@@ -19,7 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	StoreService_GetStats_FullMethodName = "/mgmt.v1.StoreService/GetStats"
+	StoreService_ListLocations_FullMethodName = "/mgmt.v1.StoreService/ListLocations"
+	StoreService_GetStats_FullMethodName      = "/mgmt.v1.StoreService/GetStats"
+	StoreService_CopyStore_FullMethodName     = "/mgmt.v1.StoreService/CopyStore"
+	StoreService_CheckKeys_FullMethodName     = "/mgmt.v1.StoreService/CheckKeys"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -28,10 +31,23 @@ const (
 //
 // StoreService looks after a store as a whole.
 type StoreServiceClient interface {
+	// ListLocations returns the storage locations that requests can name, and how far their copies are.
+	// It opens no store: a copy is as far as its last operation says that the catalog of a daemon has.
+	ListLocations(ctx context.Context, in *ListLocationsRequest, opts ...grpc.CallOption) (*ListLocationsResponse, error)
 	// GetStats lists every key of a store, reads its envelopes and trees, and streams how much is
 	// stored, by source, by snapshot and by day, and how much no snapshot names. It reads no object and
 	// needs no identity. It changes nothing.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetStatsResponse], error)
+	// CopyStore begins the operation that brings the snapshots of a store that are missing in a copy of
+	// it, which it makes in an empty place. Nothing is written to the store that is copied. It may run
+	// twice: an operation that was stopped or died is not resumed, the next one continues its work.
+	// FAILED_PRECONDITION (reason LOCKED) while this server copies to the same location.
+	CopyStore(ctx context.Context, in *CopyStoreRequest, opts ...grpc.CallOption) (*CopyStoreResponse, error)
+	// CheckKeys tries an identity and the trusted keys on the newest snapshot of each source and scope,
+	// or on one snapshot: it decrypts the beginning of one part of each. It also compares the identity
+	// with the recipients of the configuration. It changes nothing. IDENTITY when the store is encrypted
+	// and the request has no identity.
+	CheckKeys(ctx context.Context, in *CheckKeysRequest, opts ...grpc.CallOption) (*CheckKeysResponse, error)
 }
 
 type storeServiceClient struct {
@@ -40,6 +56,16 @@ type storeServiceClient struct {
 
 func NewStoreServiceClient(cc grpc.ClientConnInterface) StoreServiceClient {
 	return &storeServiceClient{cc}
+}
+
+func (c *storeServiceClient) ListLocations(ctx context.Context, in *ListLocationsRequest, opts ...grpc.CallOption) (*ListLocationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLocationsResponse)
+	err := c.cc.Invoke(ctx, StoreService_ListLocations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *storeServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetStatsResponse], error) {
@@ -61,16 +87,49 @@ func (c *storeServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StoreService_GetStatsClient = grpc.ServerStreamingClient[GetStatsResponse]
 
+func (c *storeServiceClient) CopyStore(ctx context.Context, in *CopyStoreRequest, opts ...grpc.CallOption) (*CopyStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CopyStoreResponse)
+	err := c.cc.Invoke(ctx, StoreService_CopyStore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *storeServiceClient) CheckKeys(ctx context.Context, in *CheckKeysRequest, opts ...grpc.CallOption) (*CheckKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckKeysResponse)
+	err := c.cc.Invoke(ctx, StoreService_CheckKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
 //
 // StoreService looks after a store as a whole.
 type StoreServiceServer interface {
+	// ListLocations returns the storage locations that requests can name, and how far their copies are.
+	// It opens no store: a copy is as far as its last operation says that the catalog of a daemon has.
+	ListLocations(context.Context, *ListLocationsRequest) (*ListLocationsResponse, error)
 	// GetStats lists every key of a store, reads its envelopes and trees, and streams how much is
 	// stored, by source, by snapshot and by day, and how much no snapshot names. It reads no object and
 	// needs no identity. It changes nothing.
 	GetStats(*GetStatsRequest, grpc.ServerStreamingServer[GetStatsResponse]) error
+	// CopyStore begins the operation that brings the snapshots of a store that are missing in a copy of
+	// it, which it makes in an empty place. Nothing is written to the store that is copied. It may run
+	// twice: an operation that was stopped or died is not resumed, the next one continues its work.
+	// FAILED_PRECONDITION (reason LOCKED) while this server copies to the same location.
+	CopyStore(context.Context, *CopyStoreRequest) (*CopyStoreResponse, error)
+	// CheckKeys tries an identity and the trusted keys on the newest snapshot of each source and scope,
+	// or on one snapshot: it decrypts the beginning of one part of each. It also compares the identity
+	// with the recipients of the configuration. It changes nothing. IDENTITY when the store is encrypted
+	// and the request has no identity.
+	CheckKeys(context.Context, *CheckKeysRequest) (*CheckKeysResponse, error)
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -81,8 +140,17 @@ type StoreServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedStoreServiceServer struct{}
 
+func (UnimplementedStoreServiceServer) ListLocations(context.Context, *ListLocationsRequest) (*ListLocationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListLocations not implemented")
+}
 func (UnimplementedStoreServiceServer) GetStats(*GetStatsRequest, grpc.ServerStreamingServer[GetStatsResponse]) error {
 	return status.Error(codes.Unimplemented, "method GetStats not implemented")
+}
+func (UnimplementedStoreServiceServer) CopyStore(context.Context, *CopyStoreRequest) (*CopyStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CopyStore not implemented")
+}
+func (UnimplementedStoreServiceServer) CheckKeys(context.Context, *CheckKeysRequest) (*CheckKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckKeys not implemented")
 }
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 func (UnimplementedStoreServiceServer) testEmbeddedByValue()                      {}
@@ -105,6 +173,24 @@ func RegisterStoreServiceServer(s grpc.ServiceRegistrar, srv StoreServiceServer)
 	s.RegisterService(&StoreService_ServiceDesc, srv)
 }
 
+func _StoreService_ListLocations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLocationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).ListLocations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_ListLocations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).ListLocations(ctx, req.(*ListLocationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _StoreService_GetStats_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GetStatsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -116,17 +202,230 @@ func _StoreService_GetStats_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StoreService_GetStatsServer = grpc.ServerStreamingServer[GetStatsResponse]
 
+func _StoreService_CopyStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CopyStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).CopyStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_CopyStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).CopyStore(ctx, req.(*CopyStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _StoreService_CheckKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StoreServiceServer).CheckKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StoreService_CheckKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StoreServiceServer).CheckKeys(ctx, req.(*CheckKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var StoreService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "mgmt.v1.StoreService",
 	HandlerType: (*StoreServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ListLocations",
+			Handler:    _StoreService_ListLocations_Handler,
+		},
+		{
+			MethodName: "CopyStore",
+			Handler:    _StoreService_CopyStore_Handler,
+		},
+		{
+			MethodName: "CheckKeys",
+			Handler:    _StoreService_CheckKeys_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "GetStats",
 			Handler:       _StoreService_GetStats_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "mgmt/v1/store.proto",
+}
+
+const (
+	StoreRepairService_PlanRepair_FullMethodName = "/mgmt.v1.StoreRepairService/PlanRepair"
+	StoreRepairService_RunRepair_FullMethodName  = "/mgmt.v1.StoreRepairService/RunRepair"
+)
+
+// StoreRepairServiceClient is the client API for StoreRepairService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// StoreRepairService brings back what somebody hid or wrote over in a bucket with versions.
+type StoreRepairServiceClient interface {
+	// PlanRepair lists the keys of a store that a delete marker hides or that were overwritten, and which
+	// of them have an older version that is proven to be the right one: by the hash in the name, or by
+	// the signature of a trusted key. It changes nothing.
+	PlanRepair(ctx context.Context, in *PlanRepairRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlanRepairResponse], error)
+	// RunRepair plans, and brings those versions back: it removes the delete marker where the
+	// credentials may, and else writes the version on top once more. It deletes no version, and brings
+	// nothing back that a trusted record of a prune removed. It streams each key when it is done, and
+	// may run twice and be interrupted after any key.
+	RunRepair(ctx context.Context, in *RunRepairRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunRepairResponse], error)
+}
+
+type storeRepairServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewStoreRepairServiceClient(cc grpc.ClientConnInterface) StoreRepairServiceClient {
+	return &storeRepairServiceClient{cc}
+}
+
+func (c *storeRepairServiceClient) PlanRepair(ctx context.Context, in *PlanRepairRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlanRepairResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreRepairService_ServiceDesc.Streams[0], StoreRepairService_PlanRepair_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PlanRepairRequest, PlanRepairResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreRepairService_PlanRepairClient = grpc.ServerStreamingClient[PlanRepairResponse]
+
+func (c *storeRepairServiceClient) RunRepair(ctx context.Context, in *RunRepairRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunRepairResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreRepairService_ServiceDesc.Streams[1], StoreRepairService_RunRepair_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RunRepairRequest, RunRepairResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreRepairService_RunRepairClient = grpc.ServerStreamingClient[RunRepairResponse]
+
+// StoreRepairServiceServer is the server API for StoreRepairService service.
+// All implementations must embed UnimplementedStoreRepairServiceServer
+// for forward compatibility.
+//
+// StoreRepairService brings back what somebody hid or wrote over in a bucket with versions.
+type StoreRepairServiceServer interface {
+	// PlanRepair lists the keys of a store that a delete marker hides or that were overwritten, and which
+	// of them have an older version that is proven to be the right one: by the hash in the name, or by
+	// the signature of a trusted key. It changes nothing.
+	PlanRepair(*PlanRepairRequest, grpc.ServerStreamingServer[PlanRepairResponse]) error
+	// RunRepair plans, and brings those versions back: it removes the delete marker where the
+	// credentials may, and else writes the version on top once more. It deletes no version, and brings
+	// nothing back that a trusted record of a prune removed. It streams each key when it is done, and
+	// may run twice and be interrupted after any key.
+	RunRepair(*RunRepairRequest, grpc.ServerStreamingServer[RunRepairResponse]) error
+	mustEmbedUnimplementedStoreRepairServiceServer()
+}
+
+// UnimplementedStoreRepairServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedStoreRepairServiceServer struct{}
+
+func (UnimplementedStoreRepairServiceServer) PlanRepair(*PlanRepairRequest, grpc.ServerStreamingServer[PlanRepairResponse]) error {
+	return status.Error(codes.Unimplemented, "method PlanRepair not implemented")
+}
+func (UnimplementedStoreRepairServiceServer) RunRepair(*RunRepairRequest, grpc.ServerStreamingServer[RunRepairResponse]) error {
+	return status.Error(codes.Unimplemented, "method RunRepair not implemented")
+}
+func (UnimplementedStoreRepairServiceServer) mustEmbedUnimplementedStoreRepairServiceServer() {}
+func (UnimplementedStoreRepairServiceServer) testEmbeddedByValue()                            {}
+
+// UnsafeStoreRepairServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to StoreRepairServiceServer will
+// result in compilation errors.
+type UnsafeStoreRepairServiceServer interface {
+	mustEmbedUnimplementedStoreRepairServiceServer()
+}
+
+func RegisterStoreRepairServiceServer(s grpc.ServiceRegistrar, srv StoreRepairServiceServer) {
+	// If the following call panics, it indicates UnimplementedStoreRepairServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&StoreRepairService_ServiceDesc, srv)
+}
+
+func _StoreRepairService_PlanRepair_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PlanRepairRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StoreRepairServiceServer).PlanRepair(m, &grpc.GenericServerStream[PlanRepairRequest, PlanRepairResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreRepairService_PlanRepairServer = grpc.ServerStreamingServer[PlanRepairResponse]
+
+func _StoreRepairService_RunRepair_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RunRepairRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StoreRepairServiceServer).RunRepair(m, &grpc.GenericServerStream[RunRepairRequest, RunRepairResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type StoreRepairService_RunRepairServer = grpc.ServerStreamingServer[RunRepairResponse]
+
+// StoreRepairService_ServiceDesc is the grpc.ServiceDesc for StoreRepairService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var StoreRepairService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "mgmt.v1.StoreRepairService",
+	HandlerType: (*StoreRepairServiceServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "PlanRepair",
+			Handler:       _StoreRepairService_PlanRepair_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "RunRepair",
+			Handler:       _StoreRepairService_RunRepair_Handler,
 			ServerStreams: true,
 		},
 	},

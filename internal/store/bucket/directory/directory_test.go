@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/buckettest"
@@ -265,4 +266,44 @@ func runChild(t *testing.T, dir string, attr *syscall.SysProcAttr, env ...string
 		t.Fatalf("run child: %v\n%s", err, stderr.String())
 	}
 	return strings.TrimSpace(stdout.String())
+}
+
+// TestSweepRemovesOldTemporaryFilesOnly: a young one may belong to a write under way, and whatever
+// else is in the directory is not ours to remove.
+func TestSweepRemovesOldTemporaryFilesOnly(t *testing.T) {
+	root := t.TempDir()
+	b := directory.New(root)
+	for _, key := range []string{"packs/ab/key", "mgmtd.json"} {
+		if err := b.Put(t.Context(), key, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit := time.Now().Add(-time.Hour)
+	stay := []string{"packs/ab/.tmp-YOUNG", "notes.txt", ".DS_Store", ".hidden/.tmp-OTHER"}
+	for _, name := range append([]string{"packs/ab/.tmp-OLD", ".tmp-OLD"}, stay...) {
+		file := filepath.Join(root, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700),
+			os.WriteFile(file, []byte("half"), 0o600))
+		if !strings.HasSuffix(name, "YOUNG") {
+			err = errors.Join(err, os.Chtimes(file, limit, limit.Add(-time.Second)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sizes []int64
+	err := b.Sweep(t.Context(), limit, func(size int64) { sizes = append(sizes, size) })
+	if err != nil || fmt.Sprint(sizes) != "[4 4]" {
+		t.Errorf("swept %v, %v, want two files of 4 bytes", sizes, err)
+	}
+	for _, name := range append(stay, "packs/ab/key", "mgmtd.json") {
+		if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
+			t.Errorf("%s should stay: %v", name, err)
+		}
+	}
+	for _, name := range []string{"packs/ab/.tmp-OLD", ".tmp-OLD"} {
+		if _, err := os.Lstat(filepath.Join(root, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s should be gone: %v", name, err)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -22,20 +23,32 @@ type Versioned struct {
 	// Now is the clock of the storage; nil for time.Now.
 	Now func() time.Time
 
+	// RetainFor is for how long new keys are retained, as with Object Lock; 0 for not at all.
+	RetainFor time.Duration
+	// NoChecksums is for a storage that has no hashes on record, as of what somebody wrote without.
+	NoChecksums bool
+	// NoUndelete is for credentials that may not remove delete markers.
+	NoUndelete bool
+
 	mu   sync.Mutex
+	made int                  // versions so far
 	keys map[string][]version // oldest first
+	read int64                // bytes of versions that GetVersion gave
 }
 
-// version is what one write or deletion left. It is never changed.
+// version is what one write or deletion left. Only until is ever changed.
 type version struct {
+	id      string
 	data    []byte
 	at      time.Time
 	deleted bool // a delete marker
+	until   time.Time
 }
 
 var (
-	_ Whole            = (*Versioned)(nil)
-	_ bucket.Versioned = (*Versioned)(nil)
+	_ Whole           = (*Versioned)(nil)
+	_ bucket.Repairer = (*Versioned)(nil)
+	_ bucket.Retainer = (*Versioned)(nil)
 )
 
 // NewVersioned returns an empty bucket.
@@ -76,11 +89,17 @@ func (v *Versioned) Keys(prefix string) []string {
 
 // add needs the lock.
 func (v *Versioned) add(key string, is version) {
-	is.at = time.Now()
-	if v.Now != nil {
-		is.at = v.Now()
-	}
+	is.at = v.now()
+	v.made++
+	is.id = fmt.Sprintf("v%06d", v.made)
 	v.keys[key] = append(v.keys[key], is)
+}
+
+func (v *Versioned) now() time.Time {
+	if v.Now != nil {
+		return v.Now()
+	}
+	return time.Now()
 }
 
 // top needs the lock.
@@ -113,7 +132,7 @@ func (v *Versioned) Put(ctx context.Context, key string, data []byte) error {
 	if _, err := v.top("put", key); err == nil {
 		return &bucket.Error{Op: "put", Key: key, Class: bucket.ErrExists}
 	}
-	v.add(key, version{data: bytes.Clone(data)})
+	v.add(key, version{data: bytes.Clone(data), until: v.retainNew()})
 	return nil
 }
 
@@ -215,31 +234,23 @@ func (v *Versioned) Delete(ctx context.Context, key string) error {
 		return err
 	}
 	defer v.mu.Unlock()
+	for _, is := range v.keys[key] {
+		if is.until.After(v.now()) {
+			return &bucket.Error{Op: "delete", Key: key, Class: bucket.ErrRetained}
+		}
+	}
 	delete(v.keys, key)
 	return nil
 }
 
-// PreviousVersions implements bucket.Versioned.
-func (v *Versioned) PreviousVersions(ctx context.Context, key string,
-	fn func(io.Reader) error) error {
-	if err := v.begin(ctx, "get", key); err != nil {
-		return err
+// Clone returns a bucket with the same content, which changes apart from v.
+func (v *Versioned) Clone() *Versioned {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c := &Versioned{Now: v.Now, RetainFor: v.RetainFor, NoChecksums: v.NoChecksums,
+		NoUndelete: v.NoUndelete, made: v.made, keys: maps.Clone(v.keys)}
+	for key, all := range c.keys {
+		c.keys[key] = slices.Clone(all)
 	}
-	all := slices.Clone(v.keys[key])
-	v.mu.Unlock()
-	if n := len(all); n > 0 && !all[n-1].deleted {
-		all = all[:n-1]
-	}
-	for _, is := range slices.Backward(all) {
-		if is.deleted {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return &bucket.Error{Op: "get", Key: key, Err: err}
-		}
-		if err := fn(bytes.NewReader(is.data)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c
 }

@@ -1,7 +1,6 @@
 package faultbucket
 
 import (
-	"io"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,13 +23,19 @@ func TestVersionedHasPreviousVersions(t *testing.T) {
 		v.Overwrite("key", []byte(text))
 	}
 	read := func() (list []string) {
-		err := v.PreviousVersions(t.Context(), "key", func(r io.Reader) error {
-			data, err := io.ReadAll(r)
-			list = append(list, string(data))
-			return err
-		})
+		versions, err := v.Versions(t.Context(), "key")
 		if err != nil {
 			t.Error(err)
+		}
+		for _, is := range versions {
+			if is.Current || is.Deleted {
+				continue
+			}
+			data, err := bucket.ReadVersion(t.Context(), v, "key", is.ID, 100)
+			if err != nil {
+				t.Error(err)
+			}
+			list = append(list, string(data))
 		}
 		return list
 	}

@@ -22,6 +22,12 @@ func (b *Bucket) PutIf(ctx context.Context, key string, data []byte, tag string)
 	if err != nil {
 		return "", err
 	}
+	if honoured {
+		honoured, err = b.confirmConditions(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
 	if !honoured {
 		return "", &bucket.Error{Op: "put", Key: key, Err: bucket.ErrUnconditional}
 	}
@@ -84,6 +90,48 @@ func (b *Bucket) SupportsConditionalWrites(ctx context.Context) (bool, error) {
 	return honoured, nil
 }
 
+// unreadableRecord reports whether the record is something that no version of ours wrote. Then
+// somebody wrote over it: what is written once is written as without conditions, and nothing is
+// fenced.
+func unreadableRecord(err error) bool {
+	_, corrupt := errors.AsType[*bucket.CorruptError](err)
+	_, format := errors.AsType[*document.FormatError](err)
+	return corrupt || format
+}
+
+// confirmConditions tries once in each process that the server honours conditions, although the
+// record says so: everybody who can write to the bucket can write "yes".
+func (b *Bucket) confirmConditions(ctx context.Context) (bool, error) {
+	if b.confirmed.Load() {
+		return true, nil
+	}
+	err := b.putRecord(ctx, conditionalNo, neverTag)
+	honoured := errors.Is(err, bucket.ErrConflict)
+	if honoured {
+		err = b.putRecord(ctx, conditionalProbing, mustNotExist)
+		if honoured = errors.Is(err, bucket.ErrConflict); err == nil {
+			// The record was gone, or the server does not honour this one.
+			var state string
+			state, err = b.probe(ctx)
+			honoured = err == nil && state == conditionalYes
+		}
+	}
+	if honoured {
+		b.confirmed.Store(true)
+		return true, nil
+	}
+	if err != nil && !errors.Is(err, errNotImplemented) {
+		return false, err
+	}
+	select {
+	case <-b.probed:
+		b.probed <- &honoured
+	case <-ctx.Done():
+		return false, &bucket.Error{Op: "put", Key: conditionalKey, Err: ctx.Err()}
+	}
+	return false, nil
+}
+
 func (b *Bucket) readConditional(ctx context.Context) (state, tag string, err error) {
 	data, tag, err := b.GetTagged(ctx, conditionalKey)
 	if err != nil {
@@ -131,6 +179,14 @@ func (b *Bucket) probe(ctx context.Context) (string, error) {
 		}
 	}
 	state, tag, err := b.readConditional(ctx)
+	if errors.Is(err, bucket.ErrNotFound) {
+		// The server refuses to create the record and does not show it: versitygw v1.8.0 does so while
+		// a delete marker is on it. The refusals above prove that it honours conditions.
+		if err := b.putRecord(ctx, conditionalProbing, unconditional); err != nil {
+			return "", err
+		}
+		state, tag, err = b.readConditional(ctx)
+	}
 	if err != nil || state != conditionalProbing {
 		return state, err
 	}

@@ -1,19 +1,17 @@
 package s3
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
-
-	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 const tipCredentials = "credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or " +
@@ -22,93 +20,100 @@ const tipCredentials = "credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_A
 // redacted is what stands for a secret in messages.
 const redacted = "[redacted]"
 
-// credentialChain finds credentials in the usual order and remembers them, so that a message in
-// which a server sends them back can be cleaned.
-type credentialChain struct {
-	chain []credentials.Provider
-	file  string // when only this file counts
-	curr  credentials.Provider
+// reread is how long keys without an end are used before they are looked up again, so that a
+// daemon follows a credentials file that is replaced.
+const reread = 5 * time.Minute
 
-	mu   sync.Mutex
-	seen credentials.Value
+// credentialsTimeout ends the search for credentials: the role endpoints have fixed addresses where
+// nothing listens outside of a cloud.
+const credentialsTimeout = 20 * time.Second
+
+// credentialChain finds credentials as the AWS command line does, and remembers them, so that a
+// message in which a server sends them back can be cleaned.
+type credentialChain struct {
+	aws     awsFiles
+	secrets []string // what else no message may show
+
+	mu      sync.Mutex
+	seen    credentials.Value
+	keys    []string  // of the profiles on the way to the credentials
+	expires time.Time // when new ones are needed; zero before the first
+	forever bool      // whether seen has no end of its own
 }
 
 var _ credentials.Provider = (*credentialChain)(nil)
-
-func newCredentials(file, profile string) *credentialChain {
-	if file != "" {
-		return &credentialChain{file: file, chain: []credentials.Provider{&credentials.FileAWSCredentials{
-			Filename: file, Profile: profile}}}
-	}
-	return &credentialChain{chain: []credentials.Provider{
-		&credentials.EnvAWS{},
-		&credentials.FileAWSCredentials{Profile: profile},
-		&credentials.IAM{},
-	}}
-}
 
 // provider caches the credentials until they expire.
 func (c *credentialChain) provider() *credentials.Credentials { return credentials.New(c) }
 
 // Retrieve is RetrieveWithCredContext.
 func (c *credentialChain) Retrieve() (credentials.Value, error) {
-	return c.RetrieveWithCredContext(
-		nil)
+	return c.RetrieveWithCredContext(nil)
 }
 
 // RetrieveWithCredContext takes the first credentials that there are. Without any it is an error
 // and not an anonymous request, which a server answers with a "denied" that would mislead. The
-// providers' errors are not passed on: the parser of credentials files quotes lines.
+// errors are those of awsFiles.retrieve. Keys without an end outlive a file that is being replaced:
+// the server knows whether they are still good.
 func (c *credentialChain) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value,
 	error) {
-	if c.file != "" {
-		f, err := os.Open(c.file)
-		if err != nil {
-			return credentials.Value{}, &bucket.UsageError{Text: "read S3 credentials file", Err: err}
+	ctx := context.Background()
+	if cc != nil && cc.Context != nil {
+		ctx = cc.Context
+	}
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
+	defer cancel()
+	found, keys, err := c.aws.retrieve(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keys = append(c.keys[:0:0], keys...)
+	now := time.Now()
+	switch {
+	case err != nil && c.forever:
+		c.expires = now.Add(reread)
+		return c.seen, nil
+	case err != nil:
+		if failed, ok := errors.AsType[*credentialsError](err); ok {
+			failed.text = c.cleanLocked(failed.text)
 		}
-		if err := f.Close(); err != nil {
-			return credentials.Value{}, &bucket.UsageError{Text: "read S3 credentials file", Err: err}
-		}
+		return credentials.Value{}, err
 	}
-	// The role endpoints have fixed addresses where nothing listens outside of a cloud: do not wait
-	// for them as long as for a store.
-	local := &credentials.CredContext{Client: &http.Client{
-		Timeout: 10 * time.Second,
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment,
-			DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true},
-	}}
-	if cc != nil {
-		local.Endpoint = cc.Endpoint
+	c.seen = credentials.Value{AccessKeyID: found.AccessKeyID,
+		SecretAccessKey: found.SecretAccessKey, SessionToken: found.SessionToken,
+		SignerType: credentials.SignatureV4}
+	c.forever, c.expires = !found.CanExpire, now.Add(reread)
+	if found.CanExpire {
+		c.expires = found.Expires.Add(-expiryMargin)
 	}
-	for _, p := range c.chain {
-		value, err := p.RetrieveWithCredContext(local)
-		if err != nil || value.AccessKeyID == "" || value.SecretAccessKey == "" {
-			continue
-		}
-		c.curr = p
-		c.mu.Lock()
-		c.seen = value
-		c.mu.Unlock()
-		return value, nil
-	}
-	if c.file != "" {
-		return credentials.Value{}, &bucket.UsageError{Text: "read S3 credentials file " + c.file +
-			": no complete credentials in it for this profile", Tip: "it needs a section with " +
-			"aws_access_key_id and aws_secret_access_key"}
-	}
-	return credentials.Value{}, &bucket.UsageError{Text: "open S3 store: no credentials found",
-		Tip: tipCredentials}
+	return c.seen, nil
 }
 
+// expiryMargin is how long before their end credentials are replaced, at the latest: no request
+// that began with them may still be under way then.
+const expiryMargin = 2 * time.Minute
+
 // IsExpired reports whether new credentials are needed.
-func (c *credentialChain) IsExpired() bool { return c.curr == nil || c.curr.IsExpired() }
+func (c *credentialChain) IsExpired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !time.Now().Before(c.expires)
+}
 
 // clean takes the credentials in use out of a text, and whatever does not print.
 func (c *credentialChain) clean(text string) string {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cleanLocked(text)
+}
+
+// jwt is a web identity token, which this process does not keep.
+var jwt = regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]*`)
+
+func (c *credentialChain) cleanLocked(text string) string {
+	text = jwt.ReplaceAllString(text, redacted)
 	v := c.seen
-	c.mu.Unlock()
-	for _, secret := range []string{v.SecretAccessKey, v.SessionToken, v.AccessKeyID} {
+	for _, secret := range slices.Concat([]string{v.SecretAccessKey, v.SessionToken, v.AccessKeyID},
+		c.keys, c.secrets) {
 		if secret != "" {
 			text = strings.ReplaceAll(text, secret, redacted)
 		}

@@ -85,6 +85,10 @@ func (b *Bucket) classifyError(op, key string, err error, seen *attempt) failure
 	if usage, ok := errors.AsType[*bucket.UsageError](err); ok {
 		return failure{err: usage}
 	}
+	if refused, ok := errors.AsType[*credentialsError](err); ok {
+		return failure{retry: refused.again, err: &bucket.Error{Op: op, Key: key, Class: refused.class,
+			Err: errors.New(refused.text), Tip: refused.tip}}
+	}
 	e := &bucket.Error{Op: op, Key: key}
 	answer := minio.ToErrorResponse(err)
 	if answer.Code == "" {
@@ -103,6 +107,7 @@ func (b *Bucket) classifyError(op, key string, err error, seen *attempt) failure
 	}
 	e.TipKey = tipKey(e.Tip)
 	b.refine(e, answer, seen, &f)
+	b.refineEncryption(e, answer)
 	return f
 }
 

@@ -2,10 +2,9 @@ package s3
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -77,11 +76,11 @@ func (b *Bucket) Retention() (envelope, content time.Duration) {
 // retainNew returns until when a new key is to be retained; zero when no retention is asked for.
 func (b *Bucket) retainNew(key string) time.Time {
 	_, content := b.Retention()
-	if content == 0 {
+	if content == 0 || layout.MayGoAtOnce(key) {
 		return time.Time{}
 	}
 	if !layout.MayBeReused(key) {
-		return time.Now().AddDate(0, 0, b.options.RetentionDays)
+		return time.Now().Add(time.Duration(b.options.RetentionDays) * day)
 	}
 	return time.Now().Add(content)
 }
@@ -128,28 +127,115 @@ func (b *Bucket) lockMissing(err error) error {
 	return err
 }
 
-// Retain implements Retainer. It retains the newest version.
-func (b *Bucket) Retain(ctx context.Context, key string) (time.Time, error) {
+// proveLock makes sure, once, that the server retains what a write asked it to retain: a server
+// that does not know the headers ignores them, and these credentials may not have been allowed to
+// ask for the bucket's configuration. *UsageError.
+func (b *Bucket) proveLock(ctx context.Context, key string) error {
+	if b.options.ObjectLock == "" || b.proved.Load() {
+		return nil
+	}
+	_, lock, err := b.retained(ctx, "retain", key, "")
+	if err != nil {
+		return err
+	}
+	if lock.until.IsZero() {
+		visible, err := b.seesRetention(ctx, key)
+		if err != nil {
+			return err
+		}
+		if visible {
+			return b.noLock(errors.New("the server accepted " + key + " and does not retain it"))
+		}
+	}
+	b.proved.Store(true)
+	return nil
+}
+
+// seesRetention reports whether the absence of a retention in a head means that there is none: a
+// server does not show it to credentials without the right to see it.
+func (b *Bucket) seesRetention(ctx context.Context, key string) (bool, error) {
+	var until *time.Time
+	err := b.do(ctx, "retain", key, 0, func(ctx context.Context) (err error) {
+		_, until, err = b.client.GetObjectRetention(ctx, b.options.Bucket, b.key(key), "")
+		if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && a.status == http.StatusOK {
+			return nil // also an answer that is none, of a server that does not know the request
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, bucket.ErrDenied):
+		return false, nil
+	case err == nil:
+		return until == nil || until.IsZero(), nil
+	case refused(err), errors.Is(err, bucket.ErrNotFound):
+		return true, nil
+	}
+	return false, err
+}
+
+// maxRetained is the most bytes of a key that is read to find out whether it is ours.
+const maxRetained = 33 << 20
+
+// ours returns the version of a key whose bytes have a SHA-256, with its lock, and whether it is
+// the current one. The current bytes may be those of somebody who wrote over the key, and who
+// chose whether the server has a checksum of them. ErrNotFound; *CorruptError when there is no such
+// version.
+func (b *Bucket) ours(ctx context.Context, op, key, sum string) (info minio.ObjectInfo,
+	lock retention, current bool, err error) {
+	info, lock, err = b.retained(ctx, op, key, "")
+	if err != nil {
+		return info, lock, false, err
+	}
+	have := sha256Of(info)
+	if have == "" && info.Size <= maxRetained {
+		data, err := bucket.ReadVersion(ctx, b, key, info.VersionID, maxRetained)
+		if err != nil {
+			return info, lock, false, err
+		}
+		have = layout.SHA256Hex(data)
+	}
+	if have == sum {
+		return info, lock, true, nil
+	}
+	v, _, err := bucket.FindVersion(ctx, b, key, sum, maxRetained)
+	if errors.Is(err, bucket.ErrNotFound) {
+		err = &bucket.CorruptError{Key: key, Reason: layout.ReasonHash}
+	}
+	if err != nil {
+		return info, lock, false, err
+	}
+	info, lock, err = b.retained(ctx, op, key, v.ID)
+	info.VersionID = v.ID
+	return info, lock, false, err
+}
+
+// Retain implements Retainer.
+func (b *Bucket) Retain(ctx context.Context, key, sum string) (time.Time, error) {
 	if err := b.begin(ctx, "retain", key); err != nil {
 		return time.Time{}, err
 	}
-	envelope, content := b.Retention()
+	_, content := b.Retention()
 	if content == 0 {
 		return time.Time{}, nil
 	}
 	if err := b.checkLock(ctx); err != nil {
 		return time.Time{}, err
 	}
-	info, lock, err := b.retained(ctx, "retain", key, "")
+	info, lock, current, err := b.ours(ctx, "retain", key, sum)
 	if err != nil {
 		return time.Time{}, err
 	}
-	// An attacker who can overwrite keys must not make us retain other bytes in place of ours.
-	want, sum := layout.Key(key).SHA256(), info.ChecksumSHA256
-	if raw, err := base64.StdEncoding.DecodeString(sum); want != "" && sum != "" && err == nil &&
-		hex.EncodeToString(raw) != want {
-		return time.Time{}, &bucket.CorruptError{Key: key, Reason: layout.ReasonHash}
+	until, err := b.extend(ctx, key, info.VersionID, lock)
+	if err == nil && !current {
+		err = &bucket.CorruptError{Key: key, Reason: layout.ReasonHash}
 	}
+	return until, err
+}
+
+// extend makes the lock of a version last for long enough.
+func (b *Bucket) extend(ctx context.Context, key, version string, lock retention) (time.Time,
+	error) {
+	envelope, content := b.Retention()
 	now := time.Now()
 	if !lock.until.Before(now.Add(envelope)) {
 		return lock.until, nil
@@ -159,12 +245,26 @@ func (b *Bucket) Retain(ctx context.Context, key string) (time.Time, error) {
 		mode = b.lockMode()
 	}
 	until := now.Add(content).UTC().Truncate(time.Second)
-	err = b.do(ctx, "retain", key, 0, func(ctx context.Context) error {
-		o := minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until,
-			VersionID: info.VersionID}
+	err := b.do(ctx, "retain", key, 0, func(ctx context.Context) error {
+		o := minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until, VersionID: version}
 		return b.client.PutObjectRetention(ctx, b.options.Bucket, b.key(key), o)
 	})
-	return until, b.lockMissing(err)
+	if err != nil {
+		return time.Time{}, b.lockMissing(err)
+	}
+	return until, nil
+}
+
+// RetainedUntil implements Retainer.
+func (b *Bucket) RetainedUntil(ctx context.Context, key, sum string) (time.Time, error) {
+	if err := b.begin(ctx, "retain", key); err != nil {
+		return time.Time{}, err
+	}
+	_, lock, _, err := b.ours(ctx, "retain", key, sum)
+	if _, ok := errors.AsType[*bucket.CorruptError](err); ok {
+		err = &bucket.Error{Op: "retain", Key: key, Class: bucket.ErrNotFound, Err: err}
+	}
+	return lock.until, err
 }
 
 // retention is the Object Lock of one version. The zero value says that there is none, or that
@@ -181,7 +281,7 @@ func (b *Bucket) retained(ctx context.Context, op, key, version string) (info mi
 	lock retention, err error) {
 	err = b.do(ctx, op, key, 0, func(ctx context.Context) (err error) {
 		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key),
-			minio.StatObjectOptions{VersionID: version, Checksum: true})
+			b.atRest.get(minio.StatObjectOptions{VersionID: version, Checksum: true}))
 		h := headerOf(ctx)
 		lock = retention{mode: minio.RetentionMode(h.Get("X-Amz-Object-Lock-Mode")),
 			held: h.Get("X-Amz-Object-Lock-Legal-Hold") == "ON"}

@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // days is how long the newest version of a key is retained, in days from now and rounded; 0 when
@@ -134,7 +135,7 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 		t.Fatal(err)
 	}
 	overwrite(t, p.client, "retain", "p/never", "not retained yet")
-	puts := func(key string, want int32, mode string, least float64) {
+	puts := func(key, text string, want int32, mode string, least float64) {
 		t.Helper()
 		p.set(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPut {
@@ -142,7 +143,7 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 			}
 			return false
 		})
-		until, err := long.Retain(t.Context(), key)
+		until, err := long.Retain(t.Context(), key, layout.SHA256Hex([]byte(text)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,23 +156,23 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 	if _, n := days(t, p.client, "retain", "p/a"); n != 2 {
 		t.Errorf("for a day: %v days", n)
 	}
-	puts("a", 1, "GOVERNANCE", 12.5)
-	puts("a", 0, "GOVERNANCE", 12.5)
-	puts("never", 1, "COMPLIANCE", 12.5)
+	puts("a", "a", 1, "GOVERNANCE", 12.5)
+	puts("a", "a", 0, "GOVERNANCE", 12.5)
+	puts("never", "not retained yet", 1, "COMPLIANCE", 12.5)
 	if err := long.Put(t.Context(), "new", nil); err != nil {
 		t.Fatal(err)
 	}
-	puts("new", 0, "COMPLIANCE", 12.5)
+	puts("new", "", 0, "COMPLIANCE", 12.5)
 	// never for less than before
-	if until, err := short.Retain(t.Context(), "a"); err != nil ||
+	if until, err := short.Retain(t.Context(), "a", layout.SHA256Hex([]byte("a"))); err != nil ||
 		time.Until(until) < 12*24*time.Hour {
 		t.Errorf("retain for less: %v, %v", until, err)
 	}
-	if _, err := long.Retain(t.Context(), "none"); !errors.Is(err, bucket.ErrNotFound) {
+	if _, err := long.Retain(t.Context(), "none", ""); !errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("retain nothing: %v, want ErrNotFound", err)
 	}
 	mark(t, p.client, "retain", "p/new")
-	if _, err := long.Retain(t.Context(), "new"); !errors.Is(err, bucket.ErrNotFound) {
+	if _, err := long.Retain(t.Context(), "new", ""); !errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("retain what was deleted: %v, want ErrNotFound", err)
 	}
 	p.set(nil)

@@ -39,7 +39,7 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 		return err
 	}
 	honoured, err := b.SupportsConditionalWrites(ctx)
-	if err != nil {
+	if err != nil && !unreadableRecord(err) {
 		return err
 	}
 	when := mustNotExist
@@ -55,6 +55,9 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	}
 	c := condition{when: when, retain: b.retainNew(key)}
 	_, err = b.write(ctx, key, data, c)
+	if err == nil {
+		return b.proveLock(ctx, key)
+	}
 	if !errors.Is(err, bucket.ErrConflict) {
 		return b.lockMissing(err)
 	}
@@ -162,6 +165,7 @@ func (b *Bucket) putOnce(ctx context.Context, key string, data []byte, c conditi
 		sum := md5.Sum(data) //nolint:gosec // S3 wants it of whatever is retained
 		md5Sum = base64.StdEncoding.EncodeToString(sum[:])
 	}
+	b.atRest.put(&o, key, b.options.StorageClass)
 	core := minio.Core{Client: b.client}
 	return core.PutObject(ctx, b.options.Bucket, b.key(key), bytes.NewReader(data), int64(len(data)),
 		md5Sum, hex.EncodeToString(sum[:]), o)
@@ -174,10 +178,12 @@ func (b *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	}
 	var info minio.ObjectInfo
 	err := b.do(ctx, "stat", key, 0, func(ctx context.Context) (err error) {
-		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key), minio.StatObjectOptions{})
+		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key),
+			b.atRest.get(minio.StatObjectOptions{}))
 		return err
 	})
-	return bucket.Info{Key: key, Size: info.Size, Modified: wholeSeconds(info.LastModified)}, err
+	return bucket.Info{Key: key, Size: info.Size, Modified: wholeSeconds(info.LastModified),
+		Tag: info.ETag}, err
 }
 
 // wholeSeconds is the precision that both heads and lists have.
@@ -238,7 +244,7 @@ func (b *Bucket) listPage(ctx context.Context, prefix, after string) (page []buc
 				return object.Err
 			}
 			page = append(page, bucket.Info{Key: object.Key, Size: object.Size,
-				Modified: wholeSeconds(object.LastModified)})
+				Modified: wholeSeconds(object.LastModified), Tag: object.ETag})
 			if len(page) == listPage {
 				more = true
 				return nil

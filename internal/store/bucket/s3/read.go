@@ -52,7 +52,7 @@ func (r *reader) open() error {
 	return r.bucket.do(r.ctx, "get", r.key, 0, func(try context.Context) error {
 		ctx, cancel := context.WithCancel(context.WithValue(r.ctx, attemptKey{}, try.Value(attemptKey{})))
 		stopTry := context.AfterFunc(try, cancel) // until the head is there
-		o := minio.GetObjectOptions{VersionID: r.version}
+		o := r.bucket.atRest.get(minio.GetObjectOptions{VersionID: r.version})
 		if r.read > 0 {
 			o.Set("Range", fmt.Sprintf("bytes=%d-", r.read))
 			if err := o.SetMatchETag(r.etag); err != nil {
@@ -188,7 +188,8 @@ var errTagged = fmt.Errorf("it is larger than %d bytes", bucket.MaxTagged)
 // has more bytes than most.
 func (b *Bucket) getOnce(ctx context.Context, key string, most int64) ([]byte, string, error) {
 	core := minio.Core{Client: b.client}
-	body, info, _, err := core.GetObject(ctx, b.options.Bucket, b.key(key), minio.GetObjectOptions{})
+	body, info, _, err := core.GetObject(ctx, b.options.Bucket, b.key(key),
+		b.atRest.get(minio.GetObjectOptions{}))
 	if err != nil {
 		return nil, "", err
 	}

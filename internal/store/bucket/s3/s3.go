@@ -2,6 +2,7 @@
 package s3
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -26,13 +27,15 @@ type Options struct {
 	Prefix string
 	// Endpoint is "https://host:port" or "http://host:port"; empty means AWS.
 	Endpoint string
-	// Region is what requests are signed for. Empty means $AWS_REGION, then $AWS_DEFAULT_REGION;
-	// then AWS is asked where the bucket is, and us-east-1 is taken elsewhere.
+	// Region is what requests are signed for. Empty means $AWS_REGION, then $AWS_DEFAULT_REGION, then
+	// the region of the profile; then AWS is asked where the bucket is, and us-east-1 is taken
+	// elsewhere.
 	Region string
 	// PathStyle puts the bucket into the path and not into the host name. It is so anyway where the
 	// endpoint is not that of a large cloud.
 	PathStyle bool
-	// CAFile holds certificates (PEM) to trust in addition to those of the system.
+	// CAFile holds the certificates (PEM) to trust instead of those of the system: somebody who can
+	// get a certificate from a public authority is not the store.
 	CAFile string
 	// CACert is the same as text; Velero's storage locations hold it so.
 	CACert []byte
@@ -42,10 +45,24 @@ type Options struct {
 	// ChecksumOff leaves out the header x-amz-checksum-sha256, for servers that do not know it.
 	// Bytes are guarded by the signature all the same.
 	ChecksumOff bool
-	// CredentialsFile is an AWS credentials file; empty means the usual environment variables,
-	// files and role endpoints. Profile is a section in it.
+	// CredentialsFile is an AWS credentials or configuration file, and the only place where
+	// credentials come from. Empty means the usual environment variables, files and role endpoints.
 	CredentialsFile string
-	Profile         string
+	// Profile is a section of CredentialsFile, by default "default", or of the usual files. A
+	// profile that is named comes before the environment.
+	Profile string
+	// ServerSideEncryption is how the storage encrypts what is written: EncryptionS3 or
+	// EncryptionKMS. Empty leaves that to the bucket.
+	ServerSideEncryption string
+	// KMSKeyID is the key or alias for EncryptionKMS, which it implies.
+	KMSKeyID string
+	// CustomerKeyFile holds the 32 bytes of a key that the storage gets with each read and write, and
+	// does not keep (SSE-C).
+	CustomerKeyFile string
+	// StorageClass is that of packs, shards and trees; empty means that of the bucket.
+	StorageClass string
+	// Tagging are tags of whatever is written, as key=value&key2=value2.
+	Tagging string
 	// ObjectLock makes the storage retain every key that is written for RetentionDays, except the
 	// keys that change. The bucket must have been created with Object Lock.
 	ObjectLock    LockMode
@@ -58,20 +75,24 @@ type Bucket struct {
 	options Options
 	client  *minio.Client
 	creds   *credentialChain
+	atRest  atRest
 	retry   retryPolicy
 	// holds one: whether the server supports conditional writes, nil while that is not known
 	probed chan *bool
+	// confirmed is set once this process knows by itself that conditions are honoured.
+	confirmed atomic.Bool
 
 	// whether the bucket is versioned, or may be; nil while that is not known
 	versions atomic.Pointer[bool]
 	locks    atomic.Bool // whether the bucket was asked if it has Object Lock
+	proved   atomic.Bool // whether a write that asked for retention was looked at afterwards
 }
 
 var (
 	_ bucket.Bucket          = (*Bucket)(nil)
 	_ bucket.Conditional     = (*Bucket)(nil)
 	_ bucket.Remover         = (*Bucket)(nil)
-	_ bucket.Versioned       = (*Bucket)(nil)
+	_ bucket.Repairer        = (*Bucket)(nil)
 	_ bucket.Retainer        = (*Bucket)(nil)
 	_ bucket.ConditionProber = (*Bucket)(nil)
 )
@@ -81,8 +102,8 @@ const (
 	defaultRegion = "us-east-1"
 )
 
-// New checks the options and reads CAFile. It sends nothing; the first request finds the
-// credentials. *bucket.UsageError.
+// New checks the options and reads the files that they name. It sends nothing; the first request
+// finds the credentials. *bucket.UsageError.
 func New(o Options) (*Bucket, error) {
 	o.Prefix = strings.Trim(o.Prefix, "/")
 	if s3utils.CheckValidBucketName(o.Bucket) != nil {
@@ -102,24 +123,27 @@ func New(o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept, err := newAtRest(&o, endpoint.Scheme == "https")
+	if err != nil {
+		return nil, err
+	}
 	transport, err := newTransport(&o)
 	if err != nil {
 		return nil, err
 	}
-	region := o.Region
-	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
-		if region == "" {
-			region = os.Getenv(name)
-		}
+	creds := &credentialChain{secrets: kept.secret,
+		aws: awsFiles{file: o.CredentialsFile, profile: o.Profile, region: defaultRegion}}
+	if err := creds.aws.check(context.Background()); err != nil {
+		return nil, err
 	}
-	if region == "" && !s3utils.IsAmazonEndpoint(*endpoint) {
-		region = defaultRegion
+	region := regionOf(&o, endpoint, &creds.aws)
+	if region != "" && s3utils.IsAmazonEndpoint(*endpoint) {
+		creds.aws.region = region
 	}
 	lookup := minio.BucketLookupAuto
 	if o.PathStyle {
 		lookup = minio.BucketLookupPath
 	}
-	creds := newCredentials(o.CredentialsFile, o.Profile)
 	client, err := minio.New(endpoint.Host, &minio.Options{
 		Creds: creds.provider(), Secure: endpoint.Scheme == "https",
 		Transport: recordingTransport{transport},
@@ -130,11 +154,30 @@ func New(o Options) (*Bucket, error) {
 	if err != nil {
 		return nil, &bucket.UsageError{Text: "open S3 store: endpoint " + quoted(o.Endpoint), Err: err}
 	}
-	b := &Bucket{options: o, client: client, creds: creds, retry: defaultRetry(),
-		probed: make(chan *bool,
-			1)}
+	b := &Bucket{options: o, client: client, creds: creds, atRest: kept, retry: defaultRetry(),
+		probed: make(chan *bool, 1)}
 	b.probed <- nil
 	return b, nil
+}
+
+// regionOf is what requests are signed for; empty means that AWS is asked. The region of a profile
+// counts for AWS, and for other servers only where the profile is named for this store: they are in
+// us-east-1 unless something says otherwise.
+func regionOf(o *Options, endpoint *url.URL, files *awsFiles) string {
+	amazon := s3utils.IsAmazonEndpoint(*endpoint)
+	region := o.Region
+	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
+		if region == "" {
+			region = os.Getenv(name)
+		}
+	}
+	if region == "" && (amazon || files.named() != "") {
+		region = files.regionOf(context.Background())
+	}
+	if region == "" && !amazon {
+		region = defaultRegion
+	}
+	return region
 }
 
 // parseEndpoint takes a scheme, a host and perhaps a port. No message quotes what may be a
@@ -168,10 +211,7 @@ func newTransport(o *Options) (*http.Transport, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12,
 		InsecureSkipVerify: o.InsecureSkipTLSVerify} //nolint:gosec // asked for in so many words
 	if o.CAFile != "" || len(o.CACert) > 0 {
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool() // a host without any
-		}
+		pool := x509.NewCertPool()
 		if o.CAFile != "" {
 			pem, err := os.ReadFile(o.CAFile)
 			if err != nil {
@@ -198,7 +238,7 @@ func newTransport(o *Options) (*http.Transport, error) {
 		ResponseHeaderTimeout: time.Minute,
 		IdleConnTimeout:       time.Minute,
 		MaxIdleConns:          64,
-		MaxIdleConnsPerHost:   16,
+		MaxIdleConnsPerHost:   64,   // as many as there are reads at once: a new one costs a handshake
 		DisableCompression:    true, // bytes are hashed as they are stored
 	}, nil
 }
@@ -226,6 +266,12 @@ func (b *Bucket) String() string {
 	if b.options.ChecksumOff {
 		add("checksum", "off")
 	}
+	add("profile", b.options.Profile)
+	add("sse", b.options.ServerSideEncryption)
+	add("kms-key-id", b.options.KMSKeyID)
+	add("sse-c-file", b.options.CustomerKeyFile)
+	add("storage-class", b.options.StorageClass)
+	add("tagging", b.options.Tagging)
 	add("object-lock", string(b.options.ObjectLock))
 	if b.options.RetentionDays != 0 {
 		add("retention-days", strconv.Itoa(b.options.RetentionDays))

@@ -15,13 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/location"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 func TestAPIS3ErrorsOfServersHaveClassAndHint(t *testing.T) {
@@ -84,7 +83,7 @@ func s3LongList(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)
 	b, direct := p.bucket(t, "long")
 	var want []string
-	var g errgroup.Group
+	var g task.Group
 	g.SetLimit(16)
 	for i := range 2300 {
 		key := fmt.Sprintf("packs/%02x/%05d", i%7, i)

@@ -12,9 +12,19 @@ import (
 
 const tipURL = "use s3://bucket/prefix?endpoint=https://host:port"
 
-// Open returns the bucket at "s3://bucket/prefix", with the options endpoint, region, path-style,
-// ca-file, checksum=off, object-lock and retention-days in its query. *bucket.UsageError; it does
-// not wrap the errors of the URL parser, which quote the URL.
+// texts are the options of a URL that New checks, with their fields.
+var texts = map[string]func(o *Options) *string{
+	"ca-file":       func(o *Options) *string { return &o.CAFile },
+	"profile":       func(o *Options) *string { return &o.Profile },
+	"sse":           func(o *Options) *string { return &o.ServerSideEncryption },
+	"kms-key-id":    func(o *Options) *string { return &o.KMSKeyID },
+	"sse-c-file":    func(o *Options) *string { return &o.CustomerKeyFile },
+	"storage-class": func(o *Options) *string { return &o.StorageClass },
+	"tagging":       func(o *Options) *string { return &o.Tagging },
+}
+
+// Open returns the bucket at "s3://bucket/prefix", with the options of docs/config.md in its query.
+// *bucket.UsageError; it does not wrap the errors of the URL parser, which quote the URL.
 func Open(s string) (bucket.Bucket, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -53,6 +63,10 @@ func (o *Options) set(name, value string) error {
 			" has a value that is not known",
 			Tip: tip}
 	}
+	if field, ok := texts[name]; ok {
+		*field(o) = value
+		return nil
+	}
 	switch name {
 	case "endpoint":
 		o.Endpoint = strings.TrimSuffix(value, "/")
@@ -61,8 +75,6 @@ func (o *Options) set(name, value string) error {
 			return wrong("write region=us-east-1")
 		}
 		o.Region = value
-	case "ca-file":
-		o.CAFile = value
 	case "path-style":
 		if value != "true" && value != "false" {
 			return wrong("write path-style=true or path-style=false")
@@ -86,8 +98,9 @@ func (o *Options) set(name, value string) error {
 		o.RetentionDays = days
 	default:
 		return &bucket.UsageError{Text: "parse store URL: option " + quoted(name) + " is not known",
-			Tip: "an s3 store takes endpoint, region, path-style, ca-file, checksum=off, object-lock and " +
-				"retention-days; " + tipCredentials}
+			Tip: "an s3 store takes endpoint, region, path-style, ca-file, checksum=off, profile, sse, " +
+				"kms-key-id, sse-c-file, storage-class, tagging, object-lock and retention-days; " +
+				tipCredentials}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,16 +49,26 @@ func refused(err error) bool {
 // listVersions returns the versions and delete markers of one key, the newest first.
 func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectInfo, error) {
 	var found []minio.ObjectInfo
-	o := minio.ListObjectsOptions{Prefix: b.key(key), Recursive: true, WithVersions: true}
-	err := b.do(ctx, "list", key, 0, func(ctx context.Context) error {
-		found = nil
+	err := b.eachVersion(ctx, key, func() { found = nil }, func(v minio.ObjectInfo) {
+		if v.Key == b.key(key) { // and not one that only begins so
+			found = append(found, v)
+		}
+	})
+	sortVersions(found)
+	return found, err
+}
+
+// eachVersion calls fn for each version of the keys with a prefix, and reset before each try.
+func (b *Bucket) eachVersion(ctx context.Context, prefix string, reset func(),
+	fn func(minio.ObjectInfo)) error {
+	o := minio.ListObjectsOptions{Prefix: b.key(prefix), Recursive: true, WithVersions: true}
+	err := b.do(ctx, "list", prefix, 0, func(ctx context.Context) error {
+		reset()
 		for v := range b.client.ListObjectsIter(ctx, b.options.Bucket, o) {
 			if v.Err != nil {
 				return v.Err
 			}
-			if v.Key == b.key(key) { // and not one that only begins so
-				found = append(found, v)
-			}
+			fn(v)
 		}
 		return ctx.Err() // the iterator just stops
 	})
@@ -67,7 +76,12 @@ func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectIn
 		e.Tip = "these credentials may not see the versions of a key: grant GetBucketVersioning and " +
 			"ListBucketVersions"
 	}
-	// some servers give delete markers last
+	return err
+}
+
+// sortVersions puts the versions of one key in order, newest first: some servers give delete
+// markers last.
+func sortVersions(found []minio.ObjectInfo) {
 	slices.SortStableFunc(found, func(a, b minio.ObjectInfo) int {
 		switch {
 		case a.IsLatest == b.IsLatest:
@@ -77,7 +91,6 @@ func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectIn
 		}
 		return 1
 	})
-	return found, err
 }
 
 // deleted reports whether a key that the server says exists is in fact deleted: versitygw counts a
@@ -91,37 +104,6 @@ func (b *Bucket) deleted(ctx context.Context, key string) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-// PreviousVersions implements Versioned.
-func (b *Bucket) PreviousVersions(ctx context.Context, key string, fn func(io.Reader) error) error {
-	if err := b.begin(ctx, "get", key); err != nil {
-		return err
-	}
-	if versioned, err := b.isVersioned(ctx); err != nil || !versioned {
-		return err
-	}
-	versions, err := b.listVersions(ctx, key)
-	if err != nil {
-		return err
-	}
-	for _, v := range versions {
-		if v.IsDeleteMarker || v.IsLatest {
-			continue
-		}
-		r := &reader{ctx: ctx, bucket: b, key: key, version: v.VersionID}
-		if err := r.open(); errors.Is(err, bucket.ErrNotFound) {
-			continue
-		} else if err != nil {
-			return err
-		}
-		err := fn(r)
-		r.close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Delete removes a key: with one request where the bucket has no versions, else with a list and one

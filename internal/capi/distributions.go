@@ -1,0 +1,66 @@
+package capi
+
+import "slices"
+
+// distributionProviders bootstrap machines with another distribution than kubeadm.
+func distributionProviders() []Project {
+	return []Project{{Name: "RKE2", Versions: "0.25", Rows: rke2Rows()},
+		{Name: "k3s", Versions: "0.3", Rows: k3sRows()},
+		{Name: "Talos", Versions: "bootstrap 0.7, control plane 0.5", Rows: talosRows()}}
+}
+
+func rke2Rows() []Row {
+	row := Row{RunsCode: runsMachineCode,
+		Source: "cluster-api-provider-rke2 v0.25, bootstrap/api/v1beta2, controlplane/api/v1beta2; " +
+			"controlplane/internal/controllers (IsPaused of its Cluster)"}
+	config := []Reference{
+		{Path: "files.#.contentFrom.secret", To: Secret},
+		{Path: "files.#.contentFrom.configMap", To: ConfigMap},
+		{Path: "agentConfig.imageCredentialProviderConfigMap", To: ConfigMap},
+		{Path: "agentConfig.resolvConf", To: ConfigMap},
+	}
+	controlPlane := append(slices.Clone(config),
+		Reference{Path: "machineTemplate.spec.infrastructureRef"},
+		Reference{Path: "machineTemplate.infrastructureRef"}, // v1beta1
+		Reference{Path: "infrastructureRef"},                 // v1alpha1
+		Reference{Path: "manifestsConfigMapReference", To: ConfigMap},
+		Reference{Path: "serverConfig.auditPolicySecret", To: Secret},
+		Reference{Path: "serverConfig.cloudProviderConfigMap", To: ConfigMap},
+		Reference{Path: "serverConfig.externalDatastoreSecret", To: Secret},
+		Reference{Path: "serverConfig.secretsEncryption.encryptionKeySecret", To: Secret},
+		Reference{Path: "serverConfig.etcd.backupConfig.s3.endpointCAsecret", To: Secret},
+		Reference{Path: "serverConfig.etcd.backupConfig.s3.s3CredentialSecret", To: Secret})
+	rows := slices.Concat(withTemplate(row, bootstrapKind("RKE2Config"), config...),
+		withTemplate(row, controlPlaneKind("RKE2ControlPlane"), controlPlane...))
+	// pkg/secret/certificates.go. The Secret "<cluster>-token" has the label of its Cluster. As a
+	// suffix, "token" would take Secrets that belong to no workload cluster, such as one of a
+	// ClusterResourceSet.
+	rows[2].SecretSuffixes = []string{"cca", "peer-etcd"}
+	return rows
+}
+
+func k3sRows() []Row {
+	row := Row{RunsCode: runsMachineCode,
+		Source: "cluster-api-k3s v0.3, bootstrap/api/v1beta2, controlplane/api/v1beta2; " +
+			"controlplane/controllers/kthreescontrolplane_controller.go (IsPaused of its Cluster)"}
+	files := Reference{Path: "files.#.contentFrom.secret", To: Secret}
+	rows := slices.Concat(withTemplate(row, bootstrapKind("KThreesConfig"), files),
+		withTemplate(row, controlPlaneKind("KThreesControlPlane"),
+			slices.Concat(below("kthreesConfigSpec.", files),
+				[]Reference{{Path: "machineTemplate.infrastructureRef"}})...))
+	rows[2].SecretSuffixes = []string{"cca"} // pkg/secret/const.go; the token has a label, as above
+	return rows
+}
+
+func talosRows() []Row {
+	row := Row{RunsCode: runsMachineCode,
+		Source: "cluster-api-bootstrap-provider-talos v0.7, controllers/talosconfig_controller.go; " +
+			"cluster-api-control-plane-provider-talos v0.5, controllers/taloscontrolplane_controller.go " +
+			"(IsPaused of its Cluster)"}
+	rows := withTemplate(row, bootstrapKind("TalosConfig"))
+	// The Secret "<cluster>-talos" has the keys of the cluster: without it the provider makes others
+	// (cluster-api-bootstrap-provider-talos v0.7, controllers/secrets.go).
+	rows[0].SecretSuffixes = []string{"talos", "talosconfig"}
+	return append(rows, withTemplate(row, controlPlaneKind("TalosControlPlane"),
+		Reference{Path: "infrastructureTemplate"})[0])
+}

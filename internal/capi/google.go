@@ -1,0 +1,20 @@
+package capi
+
+import "slices"
+
+// googleProviders is cluster-api-provider-gcp, with GKE.
+func googleProviders() []Project {
+	const types = "cluster-api-provider-gcp v1.12, api/v1beta1, exp/api/v1beta1"
+	row := Row{Source: types, Provenance: OnAPIServer}
+	credentials := Reference{Path: "credentialsRef", To: Secret}
+	rows := slices.Concat(
+		withTemplate(row, infraKind("GCPCluster"), credentials),
+		withTemplate(row, infraKind("GCPMachine")),
+		withTemplate(row, infraKind("GCPManagedCluster"), credentials),
+		withTemplate(row, infraKind("GCPManagedControlPlane")),
+		withTemplate(row, infraKind("GCPManagedMachinePool")),
+		machineConfigs(row, "GKEConfig"))
+	rows = append(rows, sameRows(Row{Source: types, Provenance: OnAPIServer, Pause: PauseWithCluster},
+		infraKind("GCPMachinePool"))...)
+	return []Project{{Name: "Google Cloud (CAPG), with GKE", Versions: "1.12", Rows: rows}}
+}

@@ -1,0 +1,116 @@
+package restore
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// The objects of a workload cluster whose switches are not of Cluster API.
+const (
+	addonRef      = "HelmRelease.addons.stackhpc.com/n/cni"
+	resourceRef   = "VirtualNetwork.network.azure.com/n/net"
+	metal3PoolRef = "IPPool.ipam.metal3.io/n/pool"
+
+	sourceAddon = `{"kind":"HelmRelease","metadata":{"namespace":"n","name":"cni","annotations":` +
+		`{"addons.stackhpc.com/last-handled-configuration":"source"}},"spec":{"clusterName":"w"},` +
+		`"status":{"phase":"Deployed"}}`
+	sourceResource = `{"kind":"VirtualNetwork","metadata":{"namespace":"n","name":"net","annotations":` +
+		`{"serviceoperator.azure.com/reconcile-policy":"manage",` +
+		`"clusterctl.cluster.x-k8s.io/block-move":"true"},` +
+		`"ownerReferences":[{"kind":"DevCluster","name":"w"}]},"spec":{},"status":{"id":"source"}}`
+	sourceMetal3Pool = `{"kind":"IPPool","metadata":{"namespace":"n","name":"pool",` +
+		`"ownerReferences":[{"kind":"Cluster","name":"w"}]},"spec":{"clusterName":"w"}}`
+)
+
+// TestEachSwitchIsSetUntilItsReleaseAndGivenBackInOrder: copies are paused by the switch of their
+// own provider. Its controllers write the annotations and the status that are theirs meanwhile,
+// which keeps nothing paused.
+func TestEachSwitchIsSetUntilItsReleaseAndGivenBackInOrder(t *testing.T) {
+	x := newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra, sourceAddon,
+		sourceResource, sourceMetal3Pool), newMemory(t, "target"))
+	var created []string
+	x.target.onCreate = func(u *unstructured.Unstructured) {
+		if !(*capi.Table)(nil).RowOf(u.Object).Pause.IsSet(u.Object) {
+			return
+		}
+		created = append(created, refOf(u).String())
+		switch refOf(u).String() {
+		case addonRef:
+			capi.Annotate(u.Object, "addons.stackhpc.com/last-handled-configuration", "target")
+		case resourceRef:
+			capi.Unannotate(u.Object, capi.AnnotationBlockMove)
+		}
+	}
+	x.target.statusWritten = func(u *unstructured.Unstructured) {
+		if ref := refOf(u).String(); ref == addonRef || ref == resourceRef {
+			u.Object["status"] = map[string]any{"phase": "Pending"}
+		}
+	}
+	if failures, err := x.run(t); err != nil || x.released(t) != "n/w" {
+		t.Fatalf("released %q, failures %q: %v", x.released(t), failures, err)
+	}
+	for _, ref := range []string{addonRef, resourceRef, metal3PoolRef,
+		"Cluster.cluster.x-k8s.io/n/w"} {
+		if !slices.Contains(created, ref) {
+			t.Errorf("%s was not created paused", ref)
+		}
+		live := x.target.get(t, ref)
+		if capi.PausedByUs(live.Object) || (*capi.Table)(nil).RowOf(live.Object).Pause.IsSet(live.Object) {
+			t.Errorf("%s is still paused: %v", ref, live.Object)
+		}
+	}
+	policy := x.target.get(t, resourceRef).GetAnnotations()
+	if policy["serviceoperator.azure.com/reconcile-policy"] != "manage" ||
+		policy["sigs.k8s.io/cluster-api-provider-azure-pre-pause-reconcile-policy"] != "" {
+		t.Errorf("the policy is not given back: %v", policy)
+	}
+}
+
+// TestReleaseUnpausesAddOnsAfterTheirCluster: their templates read what the Cluster has become.
+func TestReleaseUnpausesAddOnsAfterTheirCluster(t *testing.T) {
+	r := newRun(t.Context(), RunOptions{Plan: &Plan{}})
+	var objects []Object
+	for _, ref := range []string{"Cluster.azimuth.stackhpc.com/n/w", addonRef, resourceRef,
+		"Secret/n/s", "Cluster.cluster.x-k8s.io/n/w", metal3PoolRef} {
+		parsed, err := object.ParseRef(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, Object{Ref: parsed, Action: Create})
+	}
+	var order []string
+	for _, o := range r.switched(Unit{Objects: objects}) {
+		order = append(order, o.Ref.String())
+	}
+	if want := []string{resourceRef, metal3PoolRef, "Cluster.cluster.x-k8s.io/n/w", addonRef,
+		"Cluster.azimuth.stackhpc.com/n/w"}; !slices.Equal(order, want) {
+		t.Errorf("released in the order %v, want %v", order, want)
+	}
+}
+
+// TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo: a host, and a pool whose controller reads no
+// pause.
+func TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo(t *testing.T) {
+	for name, more := range map[string]string{
+		"a pool without a Cluster": strings.Replace(sourceMetal3Pool, `"clusterName":"w"`, "", 1),
+		"a host": `{"kind":"BareMetalHost","metadata":{"namespace":"n","name":"h",` +
+			`"ownerReferences":[{"kind":"DevCluster","name":"w"}]},"spec":{}}`,
+	} {
+		x := newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra, more),
+			newMemory(t, "target"))
+		plan := x.makePlan(t)
+		found := slices.ContainsFunc(plan.Findings, func(f object.Finding) bool {
+			return f.Code == object.CodePauseUnsupported && f.Severity == object.Error &&
+				strings.Contains(f.Hint, "by hand")
+		})
+		if !found || len(plan.Units) != 1 || !plan.Units[0].Blocked {
+			t.Errorf("%s: %v", name, plan.Findings)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
+)
+
+const (
+	// cycleTime is how long it takes to read everything that any snapshot of a source names.
+	cycleTime = 7 * 24 * time.Hour
+	// shortestPass is the least time between two passes. Each lists the content of the store and
+	// reads all envelopes and trees of the source, which a verify each minute must not repeat.
+	shortestPass = time.Hour
+)
+
+// cyclePasses returns how far apart the passes of a source are, and how many make a cycle, when
+// verifies are due at an interval.
+func cyclePasses(every time.Duration) (apart time.Duration, passes int) {
+	if every <= 0 {
+		every = cycleTime
+	}
+	apart = (shortestPass + every - 1) / every * every
+	return apart, max(1, int(cycleTime/apart))
+}
+
+// cyclePass verifies the next part of what all snapshots of a source name, after a verify by
+// schedule of the newest ones, and remembers its place. A pass that comes to no result is done
+// again with the next verify.
+func (s *Server) cyclePass(opened *verifyRun) error {
+	c, source := opened.options.Catalog, opened.source
+	name := opened.location + "/" + source.UID
+	state, err := c.VerifyState(s.ctx, name)
+	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
+		return err
+	}
+	began := time.Now().Round(0)
+	apart, passes := cyclePasses(s.cfg.Verify.Every)
+	// Half an interval is the tolerance: a verify is not due at exactly the same time each day.
+	since := began.Sub(state.Cycle.LastPass)
+	if since >= 0 && since < apart-s.cfg.Verify.Every/2 {
+		return nil
+	}
+	subset := state.Cycle.Subset(passes)
+	op, err := c.CreateOperation(s.ctx, catalog.Operation{Kind: catalog.KindVerify, Source: source,
+		Store: opened.options.Store.ID(), Location: opened.location})
+	if err != nil {
+		return err
+	}
+	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		result, err := verify.Pass(ctx, verify.PassOptions{Store: opened.options.Store,
+			Source: source.UID, Subset: subset, Known: state.Cycle.Damaged, Progress: j.Progress})
+		if err != nil {
+			return err
+		}
+		err = j.EmitFindings(ctx, result.Findings)
+		if newDamage(state.Cycle.Damaged, result.Damaged) {
+			// As after any damage: an incremental snapshot may name the same keys.
+			err = errors.Join(err,
+				c.ForgetSnapshotState(ctx, opened.options.Store.ID(), source.UID))
+		}
+		after, updateErr := c.UpdateVerify(ctx, name, func(v *catalog.VerifyState) {
+			v.Cycle.Passed(subset, began, time.Now().Round(0))
+			v.Cycle.Count, v.Cycle.Damaged = result.Count, result.Damaged
+		})
+		if updateErr == nil && source.Name != "" {
+			s.metrics.verifies.cycle(opened.location, source.Name, after.Cycle)
+		}
+		return errors.Join(result.Err(), err, updateErr)
+	})
+	if err != nil {
+		return err
+	}
+	return run.Wait()
+}
+
+// newDamage reports whether a key is damaged that was not before.
+func newDamage(before, now []store.Key) bool {
+	return slices.ContainsFunc(now, func(k store.Key) bool { return !slices.Contains(before, k) })
+}

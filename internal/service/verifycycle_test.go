@@ -1,0 +1,115 @@
+package service
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/schedule"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+)
+
+// TestVerifiesByScheduleReadEverythingThatSnapshotsNameInACycle: a pack that only an older snapshot
+// needs is found within the passes of a week, the metrics say so, and the newest counts as good.
+func TestVerifiesByScheduleReadEverythingThatSnapshotsNameInACycle(t *testing.T) {
+	root := t.TempDir()
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Plain: true,
+		Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := putScoped(t, st, 1)
+	newest := putScoped(t, st, 2)
+	tree, err := st.GetTree(t.Context(), older.Tree)
+	if err == nil {
+		err = os.Remove(root + "/" + tree.Packs[0].String())
+	}
+	if err == nil {
+		err = os.WriteFile(root+"/"+tree.Packs[0].String(), []byte("rotten"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := verifyServer(t, root)
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.PutSnapshot(t.Context(), catalog.RecordOf(newest)); err != nil {
+		t.Fatal(err)
+	}
+	runs := &scheduledRuns{s: s, catalog: c}
+	runs.VerifyKnown("disk", verifySource, store.LevelStructure, time.Time{})
+	completed := s.metrics.verifies.cycleCompleted.WithLabelValues("disk", "prod")
+	damaged := s.metrics.verifies.cycleDamaged.WithLabelValues("disk", "prod")
+	const name = "disk/" + verifySource
+	for i := range 7 {
+		if got := testutil.ToFloat64(completed); got != 0 {
+			t.Fatalf("after %d of 7 passes the cycle is complete", i)
+		}
+		for range 2 { // the second one is too early for another pass
+			run, err := runs.BeginVerify(t.Context(), schedule.VerifyRequest{Location: "disk",
+				Source: verifySource, Level: store.LevelStructure})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if outcome, err := run.Wait(); outcome != store.OutcomeOK || err != nil {
+				t.Fatal("the newest snapshot:", outcome, err)
+			}
+		}
+		state, err := c.UpdateVerify(t.Context(), name, func(v *catalog.VerifyState) {
+			v.Cycle.LastPass = v.Cycle.LastPass.Add(-24 * time.Hour)
+		})
+		if err != nil || state.Cycle.Of != 7 || state.Cycle.Done != (i+1)%7 {
+			t.Fatalf("pass %d: %+v, %v", i+1, state.Cycle, err)
+		}
+	}
+	if testutil.ToFloat64(completed) < 1e9 || testutil.ToFloat64(damaged) != 1 {
+		t.Errorf("completed %v, %v damaged", testutil.ToFloat64(completed), testutil.ToFloat64(damaged))
+	}
+	ops, err := c.Operations(t.Context(), catalog.OperationFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, op := range ops {
+		if op.SnapshotID == "" && strings.Contains(op.Message, "not as they should be") {
+			found++
+		}
+	}
+	if found == 0 {
+		t.Error("no operation reports the damage")
+	}
+	// After a restart the metrics are what they were.
+	completed.Set(0)
+	damaged.Set(0)
+	runs.VerifyKnown("disk", verifySource, store.LevelStructure, time.Time{})
+	if testutil.ToFloat64(completed) < 1e9 || testutil.ToFloat64(damaged) != 1 {
+		t.Errorf("after a restart: completed %v, %v damaged", testutil.ToFloat64(completed),
+			testutil.ToFloat64(damaged))
+	}
+}
+
+func TestCyclesTakeAWeekAndPassesAtLeastAnHour(t *testing.T) {
+	for every, want := range map[time.Duration]struct {
+		apart  time.Duration
+		passes int
+	}{
+		24 * time.Hour:      {24 * time.Hour, 7},
+		48 * time.Hour:      {48 * time.Hour, 3},
+		30 * 24 * time.Hour: {30 * 24 * time.Hour, 1},
+		time.Minute:         {time.Hour, 168},
+		40 * time.Minute:    {80 * time.Minute, 126},
+		time.Hour:           {time.Hour, 168},
+	} {
+		apart, passes := cyclePasses(every)
+		if apart != want.apart || passes != want.passes {
+			t.Errorf("every %v: %d passes, %v apart; want %+v", every, passes, apart, want)
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
+)
+
+// RepairState is what can be done about a key that somebody hid or wrote over.
+type RepairState string
+
+// The states of a Repair.
+const (
+	// RepairPossible: an older version is proven to be the right one.
+	RepairPossible RepairState = "possible"
+	// RepairPruned: a trusted record says that the snapshot was removed on purpose. It stays away.
+	RepairPruned RepairState = "pruned"
+	// RepairLost: no version is proven to be the right one.
+	RepairLost RepairState = "lost"
+	// RepairUndeleted: the delete marker was removed.
+	RepairUndeleted RepairState = "undeleted"
+	// RepairCopied: the good version was written on top once more.
+	RepairCopied RepairState = "copied"
+	// RepairFailed: it was tried and did not succeed.
+	RepairFailed RepairState = "failed"
+)
+
+// Repair is a key that somebody hid with a delete marker, or wrote over.
+type Repair struct {
+	Key    string
+	Class  Class
+	Source string // UID, where the key has one
+	// Hidden reports a delete marker on top; otherwise somebody wrote over the key.
+	Hidden bool
+	State  RepairState
+	// Reason says why in the states lost, pruned and failed.
+	Reason string
+	// Good is the version to bring back.
+	Good bucket.Version
+	// Versions are how many there are, with delete markers.
+	Versions int
+
+	markers []string // ids of the delete markers above Good, if nothing else is
+}
+
+// RepairPlan is what PlanRepair found.
+type RepairPlan struct {
+	// Versioned reports whether the bucket has versions at all. Without, nothing can be brought back.
+	Versioned bool
+	// Examined is how many keys have versions.
+	Examined int
+	Repairs  []Repair // in the order in which RunRepair works
+}
+
+// repairFolders are what PlanRepair examines, in the order in which RunRepair brings it back:
+// what a snapshot needs before its envelope, and what was removed on purpose before all snapshots.
+var repairFolders = []string{markerKey, record.PruneFolder, "packs/", "shards/", "trees/",
+	layout.EnvelopeFolder, record.PinFolder, record.VerificationFolder, record.OwnerFolder,
+	layout.OperationFolder}
+
+// PlanRepair searches a versioned bucket for what delete markers hide and what was overwritten, and
+// finds the version that is to be brought back: of a pack, a shard or a tree the one that has the
+// hash of its name, of other documents one that a trusted key signed for that very key, of
+// mgmtd.json one whose id such an envelope names. It changes nothing.
+func (s *Store) PlanRepair(ctx context.Context) (*RepairPlan, error) {
+	plan := &RepairPlan{}
+	b, ok := s.bucket.(bucket.Repairer)
+	if !ok {
+		return plan, nil
+	}
+	var err error
+	if plan.Versioned, err = b.HasVersions(ctx); err != nil || !plan.Versioned {
+		return plan, err
+	}
+	pruned, err := s.Pruned(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range repairFolders {
+		err := b.ListVersions(ctx, folder, func(key string, versions []bucket.Version) error {
+			class, source := classOf(key)
+			if class == ClassOther && key != markerKey {
+				return nil
+			}
+			plan.Examined++
+			r, err := s.examine(ctx, b, key, versions)
+			if r == nil || err != nil {
+				return err
+			}
+			r.Key, r.Class, r.Source, r.Versions = key, class, source, len(versions)
+			if class == ClassEnvelope && r.State == RepairPossible {
+				err = s.explainRepair(ctx, b, r, pruned)
+			}
+			plan.Repairs = append(plan.Repairs, *r)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return plan, nil
+}
+
+// explainRepair marks an envelope that was removed on purpose.
+func (s *Store) explainRepair(ctx context.Context, b bucket.Versioned, r *Repair,
+	pruned Pruned) error {
+	key, err := ParseEnvelopeKey(r.Key)
+	if err != nil {
+		return err
+	}
+	data, err := bucket.ReadVersion(ctx, b, r.Key, r.Good.ID, maxEnvelope)
+	if err != nil {
+		return err
+	}
+	e, err := s.openEnvelope(key, data)
+	if err == nil && pruned.Explains(key.Source, e.Sequence) {
+		r.State = RepairPruned
+		r.Reason = fmt.Sprintf("a record says that snapshot number %d was removed", e.Sequence)
+	}
+	return err
+}
+
+// examine returns what is wrong with a key, or nil when its current version is the right one.
+func (s *Store) examine(ctx context.Context, b bucket.Versioned, key string,
+	versions []bucket.Version) (*Repair, error) {
+	top := versions[0]
+	written := slices.DeleteFunc(slices.Clone(versions), func(v bucket.Version) bool {
+		return v.Deleted
+	})
+	if top.Current && !top.Deleted && len(written) == 1 {
+		return nil, nil //nolint:nilnil // nothing was written over it
+	}
+	r := &Repair{Hidden: top.Deleted, State: RepairPossible}
+	good, err := s.goodVersion(ctx, b, key, written)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		r.State, r.Reason = RepairLost, "no version of it is proven to be the right one"
+		if layoutClass(key) == "" && !s.keys.CanTrust() {
+			r.Reason += ": that takes a trusted key"
+		}
+		return r, nil
+	case err != nil:
+		return nil, err
+	case !top.Deleted && good.ID == top.ID:
+		return nil, nil //nolint:nilnil // what is on top is right
+	}
+	r.Good = good
+	for _, v := range versions {
+		if !v.Deleted {
+			if v.ID != good.ID {
+				r.markers = nil // what is below the markers is not the right version
+			}
+			break
+		}
+		r.markers = append(r.markers, v.ID)
+	}
+	return r, nil
+}
+
+// layoutClass is the kind of a key that is named after its content; empty for others.
+func layoutClass(key string) Kind { return Key(key).Kind() }
+
+// goodVersion returns the right one of the versions of a key, given newest first. The current one
+// is preferred, so that what is whole is left alone; then the oldest, since keys are written once.
+// Of ownership records it is the newest of those with the highest epoch. ErrNotFound.
+func (s *Store) goodVersion(ctx context.Context, b bucket.Versioned, key string,
+	written []bucket.Version) (good bucket.Version, err error) {
+	order := slices.Clone(written)
+	slices.Reverse(order)
+	if len(order) > 1 && written[0].Current && !strings.HasPrefix(key, record.OwnerFolder) {
+		order = append([]bucket.Version{written[0]}, order[:len(order)-1]...)
+	}
+	best := int64(0)
+	left := mostRepairBytes
+	for i, v := range order {
+		if i == mostPrevious || v.Size > left {
+			break
+		}
+		rank, read, err := s.judgeVersion(ctx, b, key, v)
+		if err != nil {
+			return good, err
+		}
+		left -= read
+		if rank >= max(best, 1) {
+			good, best = v, rank
+		}
+		if best == finalRank {
+			break
+		}
+	}
+	if best == 0 {
+		return good, ErrNotFound
+	}
+	return good, nil
+}
+
+const (
+	// mostRepairBytes bounds what is read of the versions of one key.
+	mostRepairBytes = int64(8 * (33 << 20))
+	// finalRank is that of a version beside which no other one can be better.
+	finalRank = record.MaxEpoch + 1
+)
+
+// judgeVersion returns how good a version is, 0 for one that is not the right one, and how many
+// bytes were read for that.
+func (s *Store) judgeVersion(ctx context.Context, b bucket.Versioned, key string,
+	v bucket.Version) (rank, read int64, err error) {
+	content := layoutClass(key) != ""
+	most := cmp.Or(documentSizes[layoutFolder(key)], int64(maxMarker))
+	switch {
+	case content:
+		most = s.limits.maxStored
+	case layoutFolder(key) == layout.OperationFolder:
+		most = s.limits.maxStored + maxHead
+	}
+	if v.Size > most {
+		return 0, 0, nil
+	}
+	skip := func(err error) error {
+		if ctx.Err() != nil || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrStoreMissing) {
+			return err
+		}
+		return nil // it cannot be read: it is not the one
+	}
+	if content {
+		sum, err := b.VersionSHA256(ctx, key, v.ID)
+		if err != nil {
+			return 0, 0, skip(err)
+		}
+		if sum == Key(key).SHA256() {
+			return finalRank, 0, nil
+		}
+		if sum != "" {
+			return 0, 0, nil
+		}
+	}
+	data, err := bucket.ReadVersion(ctx, b, key, v.ID, most)
+	if err != nil {
+		return 0, v.Size, skip(err)
+	}
+	rank, err = s.judge(ctx, key, data)
+	return rank, v.Size, err
+}
+
+// documentSizes are the largest sizes of documents, by folder.
+var documentSizes = map[string]int64{
+	layout.EnvelopeFolder: maxEnvelope, record.PruneFolder: maxPruneRecord,
+	record.VerificationFolder: maxVerification, record.OwnerFolder: maxOwner,
+	record.PinFolder: maxPin,
+}
+
+// layoutFolder is the first folder of a key, with its slash.
+func layoutFolder(key string) string {
+	folder, _, _ := strings.Cut(key, "/")
+	return folder + "/"
+}
+
+// judge returns how good bytes are for a key; 0 when they are not proven to be right.
+func (s *Store) judge(ctx context.Context, key string, data []byte) (int64, error) {
+	if layoutClass(key) != "" {
+		return rankOf(layout.SHA256Hex(data) == Key(key).SHA256()), nil
+	}
+	if !s.keys.CanTrust() {
+		return 0, nil
+	}
+	switch layoutFolder(key) {
+	case layout.EnvelopeFolder:
+		k, err := ParseEnvelopeKey(key)
+		if err != nil {
+			return 0, nil //nolint:nilerr // not the key of an envelope
+		}
+		e, err := s.openEnvelope(k, data)
+		return rankOf(err == nil && e.Trust == Trusted), nil
+	case record.OwnerFolder:
+		o, err := s.openOwner(key, data, "")
+		if err != nil || o.Trust != Trusted || !s.Vouches(o) {
+			return 0, nil //nolint:nilerr // it proves nothing
+		}
+		return o.Epoch, nil
+	case record.PruneFolder, record.PinFolder, record.VerificationFolder, layout.OperationFolder:
+		signature, err := s.openRecord(key, data)
+		return rankOf(err == nil && signature.Trust == Trusted), nil
+	}
+	return s.judgeMarker(ctx, data)
+}
+
+func rankOf(good bool) int64 {
+	if good {
+		return finalRank
+	}
+	return 0
+}
+
+// judgeMarker judges mgmtd.json: the store was opened with the id that is proven.
+func (s *Store) judgeMarker(ctx context.Context, data []byte) (int64, error) {
+	m, err := parseMarker(data, s.keys)
+	if err != nil || m.StoreID != s.ID() || m.Origin != s.Origin() ||
+		m.Encryption != s.marker.Encryption {
+		return 0, nil //nolint:nilerr // it is another one
+	}
+	proven, err := proveMarker(ctx, Options{Bucket: s.bucket, Keys: s.keys, Plain: s.plain}, m)
+	return rankOf(proven), err
+}
