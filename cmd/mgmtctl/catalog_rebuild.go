@@ -19,6 +19,8 @@ func newCatalogRebuild(p *program) *cobra.Command {
 locations of the daemon, or of the one that --location names. Snapshots that are no longer in the
 storage are dropped from the index. Restores and moves that the catalog does not have, but the
 storage has a mirror of, are imported; unless the storage is not encrypted, that needs --identity.
+A daemon remembers which store is at a place, and opens no other one there: after a rebuild it is
+the one that is there now.
 
 Changes: the index in the catalog, and its operations.
 Does not change: operations that the catalog has, and the storage. It may run twice.

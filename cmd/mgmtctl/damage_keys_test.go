@@ -97,9 +97,9 @@ var damagedKeys = []damageRow{
 	{"the store of another one's id", func(d *damaged) {
 		d.write("mgmtd.json", bytes.Replace(d.read("mgmtd.json"), []byte(d.st.ID()),
 			[]byte(strings.Repeat("0", 32)), 1))
-	}, []run{{"list", 0, `damaged.*belongs to another store`},
-		{"structure", 10, `belongs to another store`}, {"plan", 10, `belongs to another store`},
-		{"rebuild", 0, `belongs to another store`}}},
+	}, []run{{"list", 1, `damaged: it names store 0{32}, but snapshots that were here before`},
+		{"structure", 1, `somebody wrote over it`}, {"plan", 1, `somebody wrote over it`},
+		{"rebuild", 1, `somebody wrote over it`}}},
 	{"a store of a later version", func(d *damaged) {
 		d.write("mgmtd.json", bytes.Replace(d.read("mgmtd.json"), []byte(`"format":1`),
 			[]byte(`"format":3`), 1))

@@ -348,12 +348,12 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 8 {
+		if err != nil || version != 9 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
 		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs,
 			bucketOperations, bucketOperationIndex, bucketSchedules, bucketVerifies, bucketSnapshotState,
-			bucketEpochs} {
+			bucketEpochs, bucketPlaces} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}

@@ -31,7 +31,8 @@ func (c *Catalog) checkRecords(ctx context.Context) (found []error, err error) {
 	}
 	err = c.view(ctx, func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{bucketSnapshots, bucketSnapshotIDs, bucketOperations,
-			bucketOperationIndex, bucketSchedules, bucketVerifies, bucketEpochs, bucketSnapshotState} {
+			bucketOperationIndex, bucketSchedules, bucketVerifies, bucketEpochs, bucketPlaces,
+			bucketSnapshotState} {
 			if tx.Bucket(name) == nil {
 				return fmt.Errorf("%w: bucket %s is missing", errRecord, name)
 			}
@@ -41,6 +42,7 @@ func (c *Catalog) checkRecords(ctx context.Context) (found []error, err error) {
 		checkSchedules(tx, report)
 		checkVerifies(tx, report)
 		checkEpochs(tx, report)
+		checkPlaces(tx, report)
 		checkSnapshotStates(tx, report)
 		return nil
 	})

@@ -28,6 +28,7 @@ var migrations = []migration{
 	{6, "derive the causes of stops from the messages", deriveStopCauses},
 	{7, "make the bucket of epochs", makeEpochs},
 	{8, "index the operations by kind and state", indexOperations},
+	{9, "make the bucket of places", makePlaces},
 }
 
 // oldStopMessages are the messages by which versions before 6 recognized the cause of a stop.

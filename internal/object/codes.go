@@ -22,6 +22,7 @@ const (
 	CodeNotNewest          Code = "not-newest"
 	CodeSnapshotGap        Code = "snapshot-gap"
 	CodePassedOver         Code = "passed-over"
+	CodeStoreOverwritten   Code = "store-overwritten"
 	CodeSequenceLow        Code = "sequence-low"
 	CodePartialSnapshot    Code = "partial-snapshot"
 	CodeNotInCut           Code = "not-in-cut"

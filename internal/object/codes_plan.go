@@ -111,6 +111,13 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Find out who wrote them. Name a snapshot by its id if you want one of them.",
 		},
 		{
+			Code: CodeStoreOverwritten, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The current mgmtd.json, which says which store this is, is not the one that the " +
+				"store was made with: somebody wrote over it or deleted it. An older version of it is read. " +
+				"Snapshots, verifies and prunes report it, too.",
+			Next: "Take the credentials away from whoever wrote it, and repair the store.",
+		},
+		{
 			Code: CodeSequenceLow, Area: AreaPlan, Severities: []Severity{Fatal},
 			Meaning: "The snapshot has a lower number than the one that was asked for at least: newer " +
 				"ones were hidden or lost.",

@@ -109,22 +109,28 @@ func objectName(s *ast.SelectorExpr) string {
 	return ""
 }
 
-// codeConstants returns the constants of codes.go by name.
+// codeConstants returns the constants of all files of codes by name.
 func codeConstants(t *testing.T) map[string]Code {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), "codes.go", nil, 0)
+	files, err := filepath.Glob("codes*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	constants := map[string]Code{}
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		if v, ok := n.(*ast.ValueSpec); ok {
-			if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Code" {
-				constants[v.Names[0].Name] = Code(strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`))
-			}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return true
-	})
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if v, ok := n.(*ast.ValueSpec); ok {
+				if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Code" {
+					constants[v.Names[0].Name] = Code(strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`))
+				}
+			}
+			return true
+		})
+	}
 	return constants
 }
 

@@ -30,6 +30,9 @@ func (g *garbage) checkRecords(ctx context.Context, o *Options) error {
 	if o.Delete != nil {
 		return nil
 	}
+	if why := o.Store.MarkerOverwritten(); why != nil {
+		g.warnings = append(g.warnings, Overwritten(why))
+	}
 	unusable, err := o.Store.UnusableRecords(ctx)
 	if err != nil {
 		return err
@@ -49,6 +52,14 @@ func (g *garbage) checkRecords(ctx context.Context, o *Options) error {
 			Hint: "find out who wrote them, and whether the bucket has older versions of them"})
 	}
 	return nil
+}
+
+// Overwritten returns the finding about a store that was opened by an older version of mgmtd.json,
+// and why the current one does not count.
+func Overwritten(why error) object.Finding {
+	return object.Finding{Severity: object.Warning, Code: object.CodeStoreOverwritten,
+		Message: fmt.Sprintf("an older version of mgmtd.json is read: %v", why),
+		Hint:    "find out who writes to the bucket, then repair the store"}
 }
 
 // checkTimes warns of snapshots that state a time which is still to come by the clock of the

@@ -95,7 +95,10 @@ func (s *Server) locations(name string) ([]*Location, error) {
 // verifies. What cannot be read is reported and not indexed.
 func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	*mgmtv1.RebuiltLocation, error) {
-	st, err := s.openLocation(ctx, l, nil, false)
+	st, err := s.openAnyStore(ctx, l, nil, false)
+	if err == nil {
+		err = s.rememberPlace(ctx, c, st)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -104,6 +105,14 @@ func find(ctx context.Context, st *store.Store, r snapshotRef) (store.Found, err
 		return store.Found{}, err
 	}
 	return st.Find(ctx, uid, cmp.Or(r.ref, latest), r.scope)
+}
+
+// overwritten returns the finding about a store that was opened by an older version of mgmtd.json.
+func overwritten(st *store.Store) []object.Finding {
+	if why := st.MarkerOverwritten(); why != nil {
+		return []object.Finding{retention.Overwritten(why)}
+	}
+	return nil
 }
 
 // passedOver returns the finding about envelopes that did not count in a search for the newest

@@ -82,8 +82,22 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 }
 
 // openLocation opens the store of a location; create makes it when there is none. It does not use
-// the location's own identity, which is only for verifies that the daemon begins by itself.
+// the location's own identity, which is only for verifies that the daemon begins by itself. A store
+// that is not the one that this daemon found there before is an *Error.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (
+	*store.Store, error) {
+	st, err := s.openAnyStore(ctx, l, identity, create)
+	if err == nil {
+		err = s.checkPlace(ctx, l, st)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// openAnyStore is openLocation for whichever store is there.
+func (s *Server) openAnyStore(ctx context.Context, l *Location, identity []byte, create bool) (
 	*store.Store, error) {
 	if create {
 		if err := s.refuseCopyTarget(l.Name); err != nil {

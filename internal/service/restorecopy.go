@@ -12,16 +12,27 @@ import (
 // sees nor replaces the records there, so an operator has to answer for that: the origin is lost.
 // From then on the copy is where this restore, and others from the copy, record ownership.
 
-// ofCopy returns the finding about a restore from a copy, which cannot read who owns what.
-func ofCopy(st *store.Store) []object.Finding {
-	if st.Origin() == "" {
-		return nil
-	}
-	return []object.Finding{{Severity: object.Error, Code: object.CodeOwnershipFromCopy,
+// ofCopy returns the finding about a restore from a copy, or from what may be one, which cannot
+// read who owns what.
+func ofCopy(ctx context.Context, st *store.Store) ([]object.Finding, error) {
+	f := object.Finding{Severity: object.Error, Code: object.CodeOwnershipFromCopy,
 		Message: "the store is a copy of store " + st.Origin() + ", where ownership is recorded: " +
 			"whether another management cluster owns what is restored is not known",
 		Hint: "restore from the origin; only when it is lost, see that nothing else works on these " +
-			"workload clusters, and override this"}}
+			"workload clusters, and override this"}
+	if st.Origin() != "" {
+		return []object.Finding{f}, nil
+	}
+	id, err := st.CopyTraces(ctx)
+	if err != nil || id == "" {
+		return nil, err
+	}
+	f.Message = "the store says that it is no copy, but records of the copy " + id + " are in it: " +
+		"either somebody wrote over its mgmtd.json, and who owns what is restored is not known, or " +
+		"somebody put them here"
+	f.Hint = "find out who writes to this store; restore from the origin if there is one; else see " +
+		"that nothing else works on these workload clusters, and override this"
+	return []object.Finding{f}, nil
 }
 
 // aboutCopy warns that the ownership records that were read are those of a copy alone.
@@ -38,8 +49,11 @@ func aboutCopy(st *store.Store) []object.Finding {
 // refuseCopy returns a *preflight.SourceError for a store that is a copy, unless the operator
 // overrides that. The plan has the same finding: a resume, a release and a rollback ask again, of
 // the store as it is then.
-func refuseCopy(st *store.Store, force object.Forced) error {
-	findings := ofCopy(st)
+func refuseCopy(ctx context.Context, st *store.Store, force object.Forced) error {
+	findings, err := ofCopy(ctx, st)
+	if err != nil {
+		return err
+	}
 	for i, f := range findings {
 		findings[i] = force.Override(f)
 	}

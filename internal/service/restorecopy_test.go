@@ -43,11 +43,11 @@ func TestI1ARestoreFromACopyIsRefusedUnlessOverridden(t *testing.T) {
 	b := newPruneFixture(t, Retention{})
 	b.take(1)
 	copied := b.copied()
-	if found := ofCopy(b.st); len(found) > 0 {
-		t.Errorf("of a store that is no copy: %v", found)
+	if found, err := ofCopy(t.Context(), b.st); err != nil || len(found) > 0 {
+		t.Errorf("of a store that is no copy: %v, %v", found, err)
 	}
-	found := ofCopy(copied)
-	if len(found) != 1 || found[0].Severity != object.Error ||
+	found, err := ofCopy(t.Context(), copied)
+	if err != nil || len(found) != 1 || found[0].Severity != object.Error ||
 		found[0].Code != object.CodeOwnershipFromCopy {
 		t.Errorf("of a copy: %v", found)
 	}

@@ -162,7 +162,11 @@ func (m *marksInputs) plan(ctx context.Context) (*restore.Plan, error) {
 	}
 	if in.Unread = m.unread; m.store != nil {
 		in.StoreID = m.store.ID()
-		for _, f := range ofCopy(m.store) { // it has only what was restored from it
+		copied, err := ofCopy(ctx, m.store)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range copied { // it has only what was restored from it
 			in.Unread = f.Message
 		}
 	}

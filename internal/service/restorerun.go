@@ -67,7 +67,7 @@ func (s *Server) openRestore(ctx context.Context, r *restoreRequest, identity []
 		return nil, err
 	}
 	missing, err := s.missingOf(ctx, st, e.Source.UID)
-	inputs.about = slices.Concat(passedOver(passed, object.Warning),
+	inputs.about = slices.Concat(overwritten(st), passedOver(passed, object.Warning),
 		sequenceLow(e, r.atLeast), missing)
 	return inputs, err
 }
@@ -141,7 +141,11 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		if err != nil {
 			return nil, nil, err
 		}
-		findings = slices.Concat(findings, unfenced, ofCopy(o.store))
+		copied, err := ofCopy(ctx, o.store)
+		if err != nil {
+			return nil, nil, err
+		}
+		findings = slices.Concat(findings, unfenced, copied)
 	}
 	evidence, dials, err := o.sourceEvidence(ctx, spec, owners)
 	if err != nil {

@@ -112,7 +112,7 @@ func (g *sourceGuard) needed() bool {
 // not know, may reconcile what is to be released.
 func (g *sourceGuard) check(ctx context.Context) error {
 	if !g.plan.Spec.NoRelease {
-		if err := refuseCopy(g.o.store, g.plan.Spec.Force); err != nil {
+		if err := refuseCopy(ctx, g.o.store, g.plan.Spec.Force); err != nil {
 			return err
 		}
 	}

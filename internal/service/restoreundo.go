@@ -82,7 +82,7 @@ func (s *Server) openUndo(ctx context.Context, u *restoreUndo, op catalog.Operat
 	}
 	plan := &u.stored.Plan
 	if !plan.Spec.NoRelease {
-		if err := refuseCopy(st, plan.Spec.Force); err != nil {
+		if err := refuseCopy(ctx, st, plan.Spec.Force); err != nil {
 			return err
 		}
 	}

@@ -136,7 +136,8 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 		return r, err
 	}
 	var events []catalog.Event
-	for _, f := range slices.Concat(about, passedOver(r.PassedOver, object.Warning)) {
+	for _, f := range slices.Concat(about, overwritten(o.Store),
+		passedOver(r.PassedOver, object.Warning)) {
 		events = append(events, catalog.FindingEvent("", f))
 	}
 	for _, m := range r.Missing {

@@ -128,6 +128,9 @@ func (s *Server) openCopy(ctx context.Context, from, to *Location) (origin, copi
 	if origin, err = store.Open(ctx, o); err != nil {
 		return nil, nil, &store.OriginError{Err: err}
 	}
+	if err := s.checkPlace(ctx, from, origin); err != nil {
+		return nil, nil, &store.OriginError{Err: err}
+	}
 	if o, err = open(to); err != nil {
 		return nil, nil, err
 	}
@@ -137,6 +140,9 @@ func (s *Server) openCopy(ctx context.Context, from, to *Location) (origin, copi
 	}
 	if copied, err = store.OpenCopy(ctx, o, origin); err == nil {
 		err = copied.MayCopy(origin)
+	}
+	if err == nil {
+		err = s.checkPlace(ctx, to, copied)
 	}
 	return origin, copied, err
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -96,8 +97,9 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 		newest: !w.scheduled && (w.of.ref == "" || w.of.ref == latest),
 		options: verify.Options{Store: st, Rows: s.cfg.Rows, Catalog: c, Snapshot: e,
 			Unreadable: unreadable,
-			About:      append(passedOver(passed, object.Error), missingFindings(known.missing)...),
-			Level:      w.level, Percent: percent, Subset: w.subset, Writer: s.program(),
+			About: slices.Concat(overwritten(st), passedOver(passed, object.Error),
+				missingFindings(known.missing)),
+			Level: w.level, Percent: percent, Subset: w.subset, Writer: s.program(),
 			CatalogOnly: w.noRecord}}
 	if !isUnreadable {
 		r.options.Untrusted = mayRead(st, e)

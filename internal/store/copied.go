@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/record"
 )
 
@@ -68,4 +71,55 @@ func (s *Store) Copied(ctx context.Context) (map[EnvelopeKey]int64, error) {
 		err = fmt.Errorf("list versions of %s: %w", record.CopiedFolder, err)
 	}
 	return copied, err
+}
+
+// mostTraces is how many records CopyTraces reads: those that the storage received first, since
+// whoever writes junk does so later.
+const mostTraces = 16
+
+// CopyTraces returns the id of a copy whose records are in a store that says that it is none; ""
+// when there are no such records. A trusted key signed them. Either the store is that copy, and
+// somebody wrote the mgmtd.json of its origin over it, or somebody put the records here.
+func (s *Store) CopyTraces(ctx context.Context) (string, error) {
+	if s.Origin() != "" || !s.keys.CanTrust() {
+		return "", nil
+	}
+	var traces []bucket.Info
+	err := s.bucket.List(ctx, record.CopiedFolder, func(i bucket.Info) error {
+		traces = append(traces, i)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	slices.SortStableFunc(traces, func(a, b bucket.Info) int { return a.Modified.Compare(b.Modified) })
+	for _, i := range traces[:min(mostTraces, len(traces))] {
+		data, err := bucket.ReadAll(ctx, s.bucket, i.Key, maxCopied)
+		if err := fatal(ctx, err); err != nil {
+			return "", err
+		}
+		id := claimedStore(data)
+		if err != nil || id == "" || id == s.ID() {
+			continue
+		}
+		var c record.Copied
+		signature, err := document.Signer{StoreID: id, Keys: s.keys}.Open(i.Key, data, &c)
+		if err == nil && signature.Trust == Trusted {
+			return id, nil
+		}
+	}
+	return "", nil
+}
+
+// claimedStore returns the id of the store that a signed document says it is of, before its
+// signature is checked; "" when it says none.
+func claimedStore(data []byte) string {
+	var file document.File
+	var header document.Header
+	if document.Decode(data, &file) != nil ||
+		document.Decode([]byte(file.Payload), &header) != nil ||
+		!layout.IsHex(header.StoreID, storeIDLength) {
+		return ""
+	}
+	return header.StoreID
 }

@@ -153,7 +153,7 @@ func createCopy(ctx context.Context, o Options, origin *Store) (marker, error) {
 	}
 	if other != "" {
 		// Another run may have made the copy meanwhile.
-		m, err := readMarker(ctx, o)
+		m, err := findMarker(ctx, o)
 		if !errors.Is(err, ErrNotFound) {
 			return m, err
 		}
@@ -168,7 +168,7 @@ func createCopy(ctx context.Context, o Options, origin *Store) (marker, error) {
 	}
 	err = o.Bucket.Put(ctx, markerKey, data)
 	if errors.Is(err, bucket.ErrExists) {
-		return readMarker(ctx, o)
+		return findMarker(ctx, o)
 	}
 	m.sha256 = layout.SHA256Hex(data)
 	return m, err

@@ -232,6 +232,7 @@ func TestOnlyTheOriginIsCopiedIntoACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	to.Forget(markerKey)
 	to.Overwrite(markerKey, data)
 	if err := copied.CopyEnvelope(t.Context(), origin, &e); !errors.Is(err, ErrForeign) {
 		t.Errorf("into another copy: %v", err)

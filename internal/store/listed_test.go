@@ -45,8 +45,8 @@ func TestListedEnvelopesAreReadOnce(t *testing.T) {
 	var cache EnvelopeCache
 	list := func(trusted []string, tag string) (trust Trust, reads int) {
 		t.Helper()
-		b.tag, b.reads = tag, 0
 		st := mustOpen(t, Options{Bucket: b, Keys: mustLoad(t, KeyOptions{TrustedKeyFiles: trusted})})
+		b.tag, b.reads = tag, 0
 		stored, err := st.ListedSnapshots(t.Context(), "")
 		if err != nil || len(stored) != 1 || stored[0].Tag != tag {
 			t.Fatalf("%v, %v", stored, err)

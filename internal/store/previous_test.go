@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
@@ -83,8 +84,17 @@ func TestAnOverwrittenMarkerIsReadFromAnOlderVersion(t *testing.T) {
 	other := []byte(`{"format":1,"storeID":"00000000000000000000000000000001",` +
 		`"created":"2026-01-02T03:04:05Z","encryption":"age"}`)
 	for name, spoil := range map[string]func(*faultbucket.Versioned){
-		"junk":    func(b *faultbucket.Versioned) { b.Overwrite(markerKey, []byte("junk")) },
-		"deleted": func(b *faultbucket.Versioned) { b.Hide(markerKey) },
+		"junk":           func(b *faultbucket.Versioned) { b.Overwrite(markerKey, []byte("junk")) },
+		"deleted":        func(b *faultbucket.Versioned) { b.Hide(markerKey) },
+		"a later format": func(b *faultbucket.Versioned) { b.Overwrite(markerKey, []byte(`{"format":3}`)) },
+		"another one":    func(b *faultbucket.Versioned) { b.Overwrite(markerKey, other) },
+		"not encrypted": func(b *faultbucket.Versioned) {
+			data, err := bucket.ReadAll(t.Context(), b, markerKey, maxMarker)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Overwrite(markerKey, bytes.Replace(data, []byte(`"age"`), []byte(`"none"`), 1))
+		},
 		"another one below": func(b *faultbucket.Versioned) {
 			b.Overwrite(markerKey, other)
 			b.Overwrite(markerKey, []byte(`{"format":1}`))
@@ -96,8 +106,9 @@ func TestAnOverwrittenMarkerIsReadFromAnOlderVersion(t *testing.T) {
 			b.Overwrite("snapshots/"+testSource+"/99991231T235959.999Z-000000000000.json", []byte("x"))
 			mustWriteSnapshot(t, s, 2, nil)
 			again := mustOpen(t, o)
-			if again.ID() != s.ID() {
-				t.Errorf("opened as %s, want %s", again.ID(), s.ID())
+			if again.ID() != s.ID() || !again.Encrypted() || again.MarkerOverwritten() == nil {
+				t.Errorf("opened as %s, want %s; overwritten: %v", again.ID(), s.ID(),
+					again.MarkerOverwritten())
 			}
 			if e, err := again.GetEnvelope(t.Context(), first.Key()); err != nil || e.Trust != Trusted {
 				t.Errorf("%+v, %v", e, err)
@@ -107,19 +118,17 @@ func TestAnOverwrittenMarkerIsReadFromAnOlderVersion(t *testing.T) {
 }
 
 // TestNoMarkerIsTakenWithoutAProof: an older mgmtd.json that no trusted envelope names may be that
-// of another store, and one of a later format is not damaged.
+// of another store.
 func TestNoMarkerIsTakenWithoutAProof(t *testing.T) {
 	_, b, o, first := versionedStore(t, false)
 	o.Create = false
-	b.Overwrite(markerKey, []byte(`{"format":3}`))
-	if _, err := Open(t.Context(), o); err == nil {
-		t.Error("a store of a later format was opened")
-	}
-	b.Overwrite(markerKey, []byte("junk"))
 	others := o
 	others.Keys = mustLoad(t, testKeys(t)) // which trust another key
-	if _, err := Open(t.Context(), others); err == nil {
-		t.Error("opened without an envelope of a trusted key")
+	for _, data := range []string{"junk", `{"format":3}`} {
+		b.Overwrite(markerKey, []byte(data))
+		if _, err := Open(t.Context(), others); err == nil {
+			t.Errorf("%s: opened without an envelope of a trusted key", data)
+		}
 	}
 	b.Hide(first.Key().String())
 	if _, err := Open(t.Context(), o); err != nil {

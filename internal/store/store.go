@@ -43,20 +43,6 @@ type Store struct {
 	home bool
 }
 
-// marker is mgmtd.json.
-type marker struct {
-	Format     int       `json:"format"`
-	StoreID    string    `json:"storeID"`
-	Created    time.Time `json:"created"`
-	Encryption string    `json:"encryption"`
-	// Origin is the id of the store that this one is a copy of; empty when it is no copy.
-	Origin string `json:"origin,omitempty"`
-	// RecordsCopied says that a copy has had a record of each snapshot since it was made.
-	RecordsCopied bool `json:"recordsCopied,omitempty"`
-
-	sha256 string // of the bytes that were read or written
-}
-
 // Options of Open. Only Bucket is needed to list snapshots and to verify their structure.
 type Options struct {
 	Bucket bucket.Bucket
@@ -149,7 +135,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 	}
 	if other != "" {
 		// Somebody else may have made the store meanwhile.
-		m, err := readMarker(ctx, o)
+		m, err := findMarker(ctx, o)
 		if !errors.Is(err, ErrNotFound) {
 			return m, err
 		}
@@ -169,7 +155,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 	}
 	err = o.Bucket.Put(ctx, markerKey, data)
 	if errors.Is(err, ErrExists) {
-		return readMarker(ctx, o)
+		return findMarker(ctx, o)
 	}
 	if err != nil {
 		return m, err
@@ -177,7 +163,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 	m.sha256 = layout.SHA256Hex(data)
 	// Without conditional writes another one may have written over it. What cannot be read now is
 	// compared before each envelope (checkStoreID).
-	if there, err := readMarker(ctx, o); err == nil {
+	if there, err := findMarker(ctx, o); err == nil {
 		m = there
 	}
 	return m, nil
@@ -209,54 +195,6 @@ func firstKey(ctx context.Context, b bucket.Bucket) (string, error) {
 		err = nil
 	}
 	return key, err
-}
-
-// findMarker reads mgmtd.json, or the older version of it that is that of the store.
-func findMarker(ctx context.Context, o Options) (marker, error) {
-	m, err := readMarker(ctx, o)
-	if previous, found, searchErr := previousMarker(ctx, o, err); found || searchErr != nil {
-		return previous, searchErr
-	}
-	return m, err
-}
-
-func readMarker(ctx context.Context, o Options) (marker, error) {
-	data, err := bucket.ReadAll(ctx, o.Bucket, markerKey, maxMarker)
-	if err != nil {
-		return marker{}, err
-	}
-	return parseMarker(data, o.Keys)
-}
-
-// parseMarker decodes mgmtd.json. *FormatError; *CorruptError; *TrustError for that of a copy.
-func parseMarker(data []byte, keys *Keys) (marker, error) {
-	found, err := document.FormatOf(data)
-	switch {
-	case err != nil:
-		return marker{}, &FormatError{Key: markerKey, Reason: err.Error()}
-	case found == formatCopy:
-		return parseCopyMarker(data, keys)
-	case found != Format:
-		return marker{}, &FormatError{Key: markerKey, Format: found}
-	}
-	var m marker
-	if err := document.Decode(data, &m); err != nil {
-		return marker{}, &CorruptError{Key: markerKey, Reason: err.Error()}
-	}
-	m.sha256 = layout.SHA256Hex(data)
-	m.Origin, m.RecordsCopied = "", false // of format 1 nothing but the other four fields counts
-	return m, m.check()
-}
-
-// check returns a *CorruptError for what breaks the format.
-func (m *marker) check() error {
-	switch {
-	case !layout.IsHex(m.StoreID, storeIDLength):
-		return &CorruptError{Key: markerKey, Reason: "storeID is not 32 lower-case hex digits"}
-	case m.Encryption != encryptAge && m.Encryption != encryptNo:
-		return &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" nor \"none\""}
-	}
-	return nil
 }
 
 // ID returns the store's id, 32 hex digits.
@@ -342,21 +280,4 @@ func (s *Store) refuseReadOnly() error {
 	}
 	return &UsageError{Text: "write to store " + s.String() + ": its location is read-only",
 		Tip: "use another location, or set accessMode: ReadWrite"}
-}
-
-// checkStoreID reads mgmtd.json again and compares its id with that of the store that was opened.
-// Signed documents name the store, so nobody could read one with a wrong id. The id may have been
-// read with a wrong bit in it, or another store may have replaced this one. ErrForeign,
-// ErrStoreMissing, and the errors of Open.
-func (s *Store) checkStoreID(ctx context.Context) error {
-	m, err := findMarker(ctx, Options{Bucket: s.bucket, Keys: s.keys, Plain: s.plain})
-	if errors.Is(err, ErrNotFound) {
-		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing,
-			Err: errors.New("it holds no " + markerKey + " any more")}
-	}
-	if err == nil && (m.StoreID != s.ID() || m.Origin != s.Origin()) {
-		return &BucketError{Op: "open", Key: s.String(), Class: ErrForeign,
-			Err: fmt.Errorf("it was opened as store %s, now it is %s", s.ID(), m.StoreID)}
-	}
-	return err
 }

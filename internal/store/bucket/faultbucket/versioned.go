@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
@@ -29,6 +30,8 @@ type Versioned struct {
 	NoChecksums bool
 	// NoUndelete is for credentials that may not remove delete markers.
 	NoUndelete bool
+
+	number int64 // of this process, for its name
 
 	mu   sync.Mutex
 	made int                  // versions so far
@@ -51,14 +54,19 @@ var (
 	_ bucket.Retainer = (*Versioned)(nil)
 )
 
+// buckets counts the buckets of this process.
+var buckets atomic.Int64
+
 // NewVersioned returns an empty bucket.
-func NewVersioned() *Versioned { return &Versioned{keys: map[string][]version{}} }
+func NewVersioned() *Versioned {
+	return &Versioned{number: buckets.Add(1), keys: map[string][]version{}}
+}
 
 // Init implements the making of a place; there is nothing to make.
 func (v *Versioned) Init(ctx context.Context) error { return ctx.Err() }
 
 // String implements bucket.Bucket.
-func (v *Versioned) String() string { return "a bucket in memory" }
+func (v *Versioned) String() string { return fmt.Sprintf("bucket %d in memory", v.number) }
 
 // Overwrite stores data under a key, whether that exists or not.
 func (v *Versioned) Overwrite(key string, data []byte) {

@@ -1,0 +1,56 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// TestADaemonNoticesThatAnotherStoreIsAtAPlace: it opens no other one there until the catalog is
+// rebuilt, and no store of its own where a copy belongs.
+func TestADaemonNoticesThatAnotherStoreIsAtAPlace(t *testing.T) {
+	b := newPruneFixture(t, Retention{})
+	main := &b.cfg.Locations[0]
+	for range 2 {
+		if _, err := b.openLocation(t.Context(), main, nil, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere := t.TempDir()
+	other, err := store.Open(t.Context(), store.Options{Bucket: directory.New(elsewhere), Plain: true,
+		Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(elsewhere, "mgmtd.json"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.root, "mgmtd.json"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.openLocation(t.Context(), main, nil, false)
+	if err == nil || classify(err).Reason != ReasonDamaged || !strings.Contains(err.Error(),
+		b.st.ID()) {
+		t.Fatalf("another store was opened: %v", err)
+	}
+	rebuild := &catalogService{s: b.Server}
+	if _, err := rebuild.RebuildCatalog(t.Context(), &mgmtv1.RebuildCatalogRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := b.openLocation(t.Context(), main, nil, false)
+	if err != nil || st.ID() != other.ID() {
+		t.Fatalf("after a rebuild: %v", err)
+	}
+	b.cfg.Locations = append(b.cfg.Locations, Location{Name: "first", CopyTo: "main",
+		Store: StoreOptions{URL: filepath.Join(t.TempDir(), "first"), Plain: true}})
+	_, err = b.openLocation(t.Context(), &b.cfg.Locations[0], nil, false)
+	if err == nil || classify(err).Reason != ReasonDamaged {
+		t.Errorf("a store of its own was opened as a copy: %v", err)
+	}
+}
