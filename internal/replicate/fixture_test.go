@@ -263,6 +263,14 @@ func read(t *testing.T, b bucket.Bucket, key string) string {
 type hooked struct {
 	bucket.Bucket
 	before func(op, key string) error
+	// size is how many keys are deleted together; 0 for each by itself.
+	size int
+}
+
+func (h *hooked) BatchSize() int { return h.size }
+
+func (h *hooked) DeleteBatch(ctx context.Context, keys []string) map[string]error {
+	return bucket.DeleteEach(ctx, h, keys)
 }
 
 func (h *hooked) Put(ctx context.Context, key string, data []byte) error {

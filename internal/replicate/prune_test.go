@@ -246,6 +246,11 @@ func TestPruneDoesNotGuessWhatACopyIsBringing(t *testing.T) {
 
 // TestASlowPruneOfACopyLeavesTheRest: a run that it does not know of may rely on what it listed.
 func TestASlowPruneOfACopyLeavesTheRest(t *testing.T) {
+	t.Run("key by key", func(t *testing.T) { slowPruneOfACopy(t, 1) })
+	t.Run("in batches", func(t *testing.T) { slowPruneOfACopy(t, 2) })
+}
+
+func slowPruneOfACopy(t *testing.T, size int) {
 	p := newPair(t, true)
 	list := p.hourly(t, sourceA, 12)
 	p.copy(t)
@@ -256,7 +261,7 @@ func TestASlowPruneOfACopyLeavesTheRest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := &hooked{Bucket: p.to}
+	h := &hooked{Bucket: p.to, size: size}
 	h.before = func(op, _ string) error {
 		if op == "delete" {
 			p.pass(retention.SweepLimit)

@@ -126,15 +126,16 @@ func addTree(live map[store.Key]struct{}, key store.Key, tree store.Tree) {
 	}
 }
 
-// sweepTooLong reports whether a prune of a copy has to stop removing content; rest keys stay.
-func (e *execution) sweepTooLong(rest int) bool {
-	if e.Store.Origin() == "" || !store.Exceeded(e.listed, e.Now(), SweepLimit) {
-		return false
-	}
+// sweepTooLong reports whether a prune of a copy has to stop removing content.
+func (e *execution) sweepTooLong() bool {
+	return e.Store.Origin() != "" && store.Exceeded(e.listed, e.Now(), SweepLimit)
+}
+
+// reportSweepTooLong reports that content stays because the prune took too long.
+func (e *execution) reportSweepTooLong(rest int) {
 	e.report(object.Info, object.CodeSlow, fmt.Sprintf("%d keys that no snapshot names stay for now: "+
 		"the prune took longer than %s since it read what is named", rest, AgeText(SweepLimit)),
 		"run it again")
-	return true
 }
 
 // removeRuns removes the records of copy runs that nobody completes any more.

@@ -38,7 +38,7 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &clocked{Bucket: directory.New(dir), now: b.now, written: maps.Clone(b.written),
-			retained: map[string]bool{}}
+			retained: map[string]bool{}, size: b.size}
 	}
 	state := func(t *testing.T, b *clocked) map[string]int {
 		t.Helper()
@@ -54,15 +54,20 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 		delete(kinds, "prunes") // one more for each try
 		return kinds
 	}
-	for name, change := range map[string]func(*Options){
-		"prune":  func(o *Options) { o.Policy = Policy{Last: 1} },
-		"delete": func(o *Options) { o.Delete = []store.EnvelopeKey{first[1].Key()} },
+	for name, tt := range map[string]struct {
+		size   int // of batches
+		change func(*Options)
+	}{
+		"prune":            {0, func(o *Options) { o.Policy = Policy{Last: 1} }},
+		"prune in batches": {3, func(o *Options) { o.Policy = Policy{Last: 1} }},
+		"delete":           {0, func(o *Options) { o.Delete = []store.EnvelopeKey{first[1].Key()} }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			b.size = tt.size
 			run := func(b *clocked, armed int, after bool) (int, error) {
 				m := faultbucket.NewMortal(b)
 				o := options(openPlain(t, m), b, Policy{})
-				change(&o)
+				tt.change(&o)
 				m.DieAt(armed, after)
 				_, err := prune(t.Context(), o)
 				return m.Calls(), err

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Result is what a prune did.
@@ -255,38 +253,4 @@ func (e *execution) removeContent(ctx context.Context) error {
 	_, err = e.Store.RemoveLeftovers(ctx, e.result.Now.Add(-e.Grace),
 		func(source, name string) bool { return there[[2]string{source, name}] })
 	return err
-}
-
-// sweep removes content.
-func (e *execution) sweep(ctx context.Context, list []store.StoredContent) error {
-	var mu sync.Mutex
-	g, gctx := task.WithContext(ctx)
-	g.SetLimit(requests)
-	for i, c := range list {
-		if gctx.Err() != nil || e.sweepTooLong(len(list)-i) {
-			break
-		}
-		g.Go(func() error {
-			err := e.Store.RemoveContent(gctx, c.Key)
-			mu.Lock()
-			defer mu.Unlock()
-			if errors.Is(err, store.ErrRetained) {
-				e.reportRetained(string(c.Key), c.Size, err)
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			e.result.Freed.add(c.Size)
-			e.Progress("keys removed", e.result.Freed.Keys, 0)
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
 }

@@ -33,6 +33,11 @@ type clocked struct {
 	now      time.Time
 	written  map[string]time.Time
 	retained map[string]bool // by Object Lock
+	// size is how many keys are deleted together; 0 for each by itself.
+	size    int
+	batches [][]string // what was deleted together
+	// batch stands for DeleteBatch when it is set.
+	batch func(ctx context.Context, keys []string) map[string]error
 }
 
 func newClocked(t *testing.T) *clocked {
@@ -86,6 +91,22 @@ func (b *clocked) Delete(ctx context.Context, key string) error {
 		return &store.BucketError{Op: "delete", Key: key, Class: store.ErrRetained}
 	}
 	return b.Bucket.Delete(ctx, key)
+}
+
+func (b *clocked) BatchSize() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size
+}
+
+func (b *clocked) DeleteBatch(ctx context.Context, keys []string) map[string]error {
+	b.mu.Lock()
+	b.batches = append(b.batches, slices.Clone(keys))
+	b.mu.Unlock()
+	if b.batch != nil {
+		return b.batch(ctx, keys)
+	}
+	return bucket.DeleteEach(ctx, b, keys)
 }
 
 // newKeys makes all keys of a store in a folder.

@@ -24,6 +24,7 @@ var (
 	ErrConflict     = bucket.ErrConflict
 	ErrUnreachable  = bucket.ErrUnreachable
 	ErrRetained     = bucket.ErrRetained
+	ErrUnbatched    = bucket.ErrUnbatched
 	ErrForeign      = bucket.ErrForeign
 )
 

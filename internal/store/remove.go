@@ -59,6 +59,60 @@ func (s *Store) RemoveSnapshot(ctx context.Context, k EnvelopeKey) error {
 // it, and none will.
 func (s *Store) RemoveContent(ctx context.Context, k Key) error { return s.remove(ctx, string(k)) }
 
+// RemovalBatch returns how many keys RemoveContents should get at once. It may become 1 when the
+// storage turns out to delete only one key with a request.
+func (s *Store) RemovalBatch() int { return bucket.BatchSizeOf(s.bucket) }
+
+// RemoveContents removes packs, shards and trees, each as RemoveContent does, and with few requests
+// where the storage allows that. It returns an error for every key that is not removed.
+// ErrUnbatched, which a call with one key never returns, says that RemoveContent has to be called
+// for a key.
+func (s *Store) RemoveContents(ctx context.Context, keys []Key) map[Key]error {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = string(k)
+	}
+	failed := map[Key]error{}
+	for name, err := range s.removeBatch(ctx, names) {
+		failed[Key(name)] = err
+	}
+	return failed
+}
+
+func (s *Store) removeBatch(ctx context.Context, keys []string) map[string]error {
+	b, ok := s.bucket.(bucket.BatchRemover)
+	if ok && len(keys) > 1 && s.refuseReadOnly() == nil {
+		return b.DeleteBatch(ctx, keys)
+	}
+	failed := map[string]error{}
+	for _, key := range keys {
+		if err := s.remove(ctx, key); err != nil {
+			failed[key] = err
+		}
+	}
+	return failed
+}
+
+// removeAll removes keys in batches, and calls done for each key, with nil when it is gone. It ends
+// with the first error of done.
+func (s *Store) removeAll(ctx context.Context, keys []string, done func(error) error) error {
+	for len(keys) > 0 {
+		chunk := keys[:min(s.RemovalBatch(), len(keys))]
+		keys = keys[len(chunk):]
+		failed := s.removeBatch(ctx, chunk)
+		for _, key := range chunk {
+			err := failed[key]
+			if errors.Is(err, ErrUnbatched) {
+				err = s.remove(ctx, key)
+			}
+			if err := done(err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // StoredContent is a pack, a shard or a tree in the bucket.
 type StoredContent struct {
 	Key      Key
@@ -108,16 +162,16 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
 		}
 	}
 	gone := 0
-	for _, key := range keys {
-		err := s.remove(ctx, key)
-		if err != nil && !errors.Is(err, ErrRetained) {
-			return gone, err
+	err := s.removeAll(ctx, keys, func(err error) error {
+		if errors.Is(err, ErrRetained) {
+			return nil
 		}
 		if err == nil {
 			gone++
 		}
-	}
-	return gone, nil
+		return err
+	})
+	return gone, err
 }
 
 // Sweep removes what writes that were killed before a time left in the bucket, and calls removed

@@ -22,7 +22,7 @@ import (
 // comes back as an error that wraps ctx.Err(). All methods may be called concurrently.
 //
 // Package buckettest holds the contract as tests. Further abilities are Conditional, Remover,
-// Versioned, Repairer and Retainer, found by type assertion.
+// BatchRemover, Versioned, Repairer and Retainer, found by type assertion.
 type Bucket interface {
 	// Put stores data under a new key, whole or not at all, and durable when it returns. An
 	// existing key is never changed: ErrExists, which also means that the existing bytes are

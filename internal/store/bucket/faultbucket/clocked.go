@@ -80,6 +80,14 @@ func (c *Clocked) Delete(ctx context.Context, key string) error {
 	return err
 }
 
+// BatchSize implements bucket.BatchRemover as the bucket below does.
+func (c *Clocked) BatchSize() int { return bucket.BatchSizeOf(c.Whole) }
+
+// DeleteBatch implements bucket.BatchRemover.
+func (c *Clocked) DeleteBatch(ctx context.Context, keys []string) map[string]error {
+	return bucket.DeleteEach(ctx, c, keys)
+}
+
 // at gives the time of a key by the clock of the storage.
 func (c *Clocked) at(i bucket.Info) bucket.Info {
 	c.mu.Lock()

@@ -244,6 +244,14 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	})
 }
 
+// BatchSize implements bucket.BatchRemover as the bucket below does.
+func (b *Bucket) BatchSize() int { return bucket.BatchSizeOf(b.next) }
+
+// DeleteBatch implements bucket.BatchRemover. Each key may meet a fault of its own.
+func (b *Bucket) DeleteBatch(ctx context.Context, keys []string) map[string]error {
+	return bucket.DeleteEach(ctx, b, keys)
+}
+
 // read gives the fault of a read that is met before any byte is read.
 func (b *Bucket) read(op, key string, faults []Fault) (Fault, error) {
 	b.mu.Lock()

@@ -128,4 +128,13 @@ func (m *Mortal) Delete(ctx context.Context, key string) error {
 	return m.call(func() error { return r.Delete(ctx, key) })
 }
 
+// BatchSize implements bucket.BatchRemover as the bucket does.
+func (m *Mortal) BatchSize() int { return bucket.BatchSizeOf(m.bucket) }
+
+// DeleteBatch implements bucket.BatchRemover. Each key counts as a call, so that a process can die
+// while a batch is half done.
+func (m *Mortal) DeleteBatch(ctx context.Context, keys []string) map[string]error {
+	return bucket.DeleteEach(ctx, m, keys)
+}
+
 func (m *Mortal) String() string { return m.bucket.String() }

@@ -49,9 +49,10 @@ type version struct {
 }
 
 var (
-	_ Whole           = (*Versioned)(nil)
-	_ bucket.Repairer = (*Versioned)(nil)
-	_ bucket.Retainer = (*Versioned)(nil)
+	_ Whole               = (*Versioned)(nil)
+	_ bucket.BatchRemover = (*Versioned)(nil)
+	_ bucket.Repairer     = (*Versioned)(nil)
+	_ bucket.Retainer     = (*Versioned)(nil)
 )
 
 // buckets counts the buckets of this process.
@@ -249,6 +250,14 @@ func (v *Versioned) Delete(ctx context.Context, key string) error {
 	}
 	delete(v.keys, key)
 	return nil
+}
+
+// BatchSize implements bucket.BatchRemover.
+func (v *Versioned) BatchSize() int { return 100 }
+
+// DeleteBatch implements bucket.BatchRemover.
+func (v *Versioned) DeleteBatch(ctx context.Context, keys []string) map[string]error {
+	return bucket.DeleteEach(ctx, v, keys)
 }
 
 // Clone returns a bucket with the same content, which changes apart from v.

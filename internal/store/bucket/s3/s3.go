@@ -83,15 +83,17 @@ type Bucket struct {
 	confirmed atomic.Bool
 
 	// whether the bucket is versioned, or may be; nil while that is not known
-	versions atomic.Pointer[bool]
-	locks    atomic.Bool // whether the bucket was asked if it has Object Lock
-	proved   atomic.Bool // whether a write that asked for retention was looked at afterwards
+	versions  atomic.Pointer[bool]
+	locks     atomic.Bool // whether the bucket was asked if it has Object Lock
+	proved    atomic.Bool // whether a write that asked for retention was looked at afterwards
+	unbatched atomic.Bool // whether the server does not know the deletion of many keys
 }
 
 var (
 	_ bucket.Bucket          = (*Bucket)(nil)
 	_ bucket.Conditional     = (*Bucket)(nil)
 	_ bucket.Remover         = (*Bucket)(nil)
+	_ bucket.BatchRemover    = (*Bucket)(nil)
 	_ bucket.Repairer        = (*Bucket)(nil)
 	_ bucket.Retainer        = (*Bucket)(nil)
 	_ bucket.ConditionProber = (*Bucket)(nil)
@@ -157,6 +159,7 @@ func New(o Options) (*Bucket, error) {
 	b := &Bucket{options: o, client: client, creds: creds, atRest: kept, retry: defaultRetry(),
 		probed: make(chan *bool, 1)}
 	b.probed <- nil
+	b.unbatched.Store(s3utils.IsGoogleEndpoint(*endpoint))
 	return b, nil
 }
 
