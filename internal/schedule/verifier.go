@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -45,6 +46,9 @@ type VerifyRun interface {
 	Operation() catalog.Operation
 	// Wait returns the result, once it is recorded: "" when the verify came to none.
 	Wait() (store.VerifyOutcome, error)
+	// PassFailed reports, after Wait, that the part of what all snapshots of the source name came
+	// to no result. VerifyPass does it again.
+	PassFailed() bool
 }
 
 // Verifies lists what there is to verify and begins verifies.
@@ -53,6 +57,9 @@ type Verifies interface {
 	Sources(ctx context.Context, location string) ([]string, error)
 	// BeginVerify begins a verify. ctx bounds the beginning, not the run.
 	BeginVerify(ctx context.Context, r VerifyRequest) (VerifyRun, error)
+	// VerifyPass verifies the next part of what all snapshots of a source name, as a verify by
+	// schedule does at its end, and reports whether it came to a result.
+	VerifyPass(ctx context.Context, location, source string) bool
 	// VerifyKnown reports that a source is verified from now on, and when a verify at this level
 	// last found it good; zero when none did.
 	VerifyKnown(location, source string, level store.VerifyLevel, lastSuccess time.Time)
@@ -84,8 +91,16 @@ type verifiedLocation struct {
 	name    string
 	list    time.Time                 // when the sources are listed again
 	sources map[string][]*verifyCycle // by UID
+	passes  map[string]failedPass     // by UID
 	// sources with a new snapshot; what does not fit is dropped
 	changed chan string
+}
+
+// failedPass is a part of what all snapshots of a source name that came to no result. A cycle has no
+// part to spare: without another try before the next verify it would take a day longer.
+type failedPass struct {
+	failures int
+	due      time.Time
 }
 
 // verifyCycle is a level at which a source is verified again and again.
@@ -105,7 +120,7 @@ func NewVerifier(o VerifyOptions, locations []string, v Verifies, states VerifyS
 		locations: map[string]*verifiedLocation{}}
 	for _, l := range locations {
 		r.locations[l] = &verifiedLocation{name: l, sources: map[string][]*verifyCycle{},
-			changed: make(chan string, 16)}
+			passes: map[string]failedPass{}, changed: make(chan string, 16)}
 	}
 	return r
 }
@@ -161,7 +176,18 @@ func (v *Verifier) step(ctx context.Context, l *verifiedLocation) time.Duration 
 			}
 		}
 	}
+	for _, source := range slices.Sorted(maps.Keys(l.passes)) {
+		p := l.passes[source]
+		if ctx.Err() == nil && reachedOrAhead(p.due, time.Now().Round(0), v.options.Every) {
+			v.passed(l, source, !v.verifies.VerifyPass(ctx, l.name, source))
+		}
+	}
 	next := l.list
+	for _, p := range l.passes {
+		if p.due.Before(next) {
+			next = p.due
+		}
+	}
 	for _, cycles := range l.sources {
 		for _, c := range cycles {
 			if c.due.Before(next) {
@@ -170,6 +196,20 @@ func (v *Verifier) step(ctx context.Context, l *verifiedLocation) time.Duration 
 		}
 	}
 	return max(0, time.Until(next))
+}
+
+// passed remembers whether the part of what all snapshots of a source name has to be verified
+// again, and when.
+func (v *Verifier) passed(l *verifiedLocation, source string, failed bool) {
+	if !failed {
+		delete(l.passes, source)
+		return
+	}
+	p := l.passes[source]
+	p.failures++
+	wait := retry.Backoff{First: verifyRetry, Longest: max(v.options.Every, verifyRetry)}.Wait(p.failures)
+	p.due = time.Now().Round(0).Add(wait)
+	l.passes[source] = p
 }
 
 // reachedOrAhead reports whether a time that recurs after every is reached, or lies so far ahead
@@ -267,7 +307,7 @@ func (v *Verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 
 // run begins a verify and waits for it.
 func (v *Verifier) run(ctx context.Context, l *verifiedLocation, c *verifyCycle,
-	began time.Time) (_ store.VerifyOutcome, err error) {
+	began time.Time) (outcome store.VerifyOutcome, err error) {
 	request := VerifyRequest{Location: l.name, Source: c.source, Level: c.level}
 	if c.level != store.LevelStructure && v.options.Identity != nil {
 		if request.Identity, err = v.options.Identity(); err != nil {
@@ -283,7 +323,9 @@ func (v *Verifier) run(ctx context.Context, l *verifiedLocation, c *verifyCycle,
 	v.record(c, v.log, func(s *catalog.VerifyState) {
 		s.LastRun, s.LastOperation = began, run.Operation().ID
 	})
-	return run.Wait()
+	outcome, err = run.Wait()
+	v.passed(l, c.source, run.PassFailed())
+	return outcome, err
 }
 
 // record stores a change of the state. When that fails, the change holds until the daemon ends.

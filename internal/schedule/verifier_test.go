@@ -36,6 +36,8 @@ type verifyFixture struct {
 	outcome store.VerifyOutcome
 	err     error
 	refuse  error
+	// failing is how many passes come to no result from now on.
+	failing int
 }
 
 func newVerifyFixture(t *testing.T, path string, o VerifyOptions, set func(*verifyFixture),
@@ -95,6 +97,20 @@ func (f *verifyFixture) BeginVerify(_ context.Context, r VerifyRequest) (VerifyR
 	return &verifyRun{f, r, catalog.Operation{ID: id}, time.After(f.takes), f.outcome, f.err}, nil
 }
 
+// VerifyPass implements Verifies.
+func (f *verifyFixture) VerifyPass(_ context.Context, location, source string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun = append(f.begun, fmt.Sprintf("%s %s/%s pass", time.Since(f.began), location, source))
+	return !f.passFails()
+}
+
+// passFails needs the lock.
+func (f *verifyFixture) passFails() bool {
+	f.failing--
+	return f.failing >= 0
+}
+
 type verifyRun struct {
 	*verifyFixture
 	request   VerifyRequest
@@ -105,6 +121,12 @@ type verifyRun struct {
 }
 
 func (r *verifyRun) Operation() catalog.Operation { return r.operation }
+
+func (r *verifyRun) PassFailed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.passFails()
+}
 
 func (r *verifyRun) Wait() (store.VerifyOutcome, error) {
 	defer func() {
@@ -273,6 +295,25 @@ func TestFailedVerifyIsRetried(t *testing.T) {
 		f.then(func() { f.holdErr = nil })
 		rest(time.Hour)
 		f.saw("10m0s one/a structure")
+		f.stop()
+	})
+}
+
+// TestFailedPassOfTheCycleIsRetriedAlone: what is verified at any time is not verified again for
+// that, and the tries become rare.
+func TestFailedPassOfTheCycleIsRetriedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newVerifyFixture(t, t.TempDir()+"/c.db", structureDaily(),
+			func(f *verifyFixture) { f.failing, f.takes = 3, time.Minute }, "one")
+		rest(25 * time.Hour)
+		f.saw("0s one/a structure", "11m0s one/a pass", "31m0s one/a pass", "1h11m0s one/a pass",
+			"24h0m0s one/a structure")
+		f.then(func() { f.failing = 1000 })
+		rest(24 * time.Hour)
+		f.saw("48h0m0s one/a structure", "48h11m0s one/a pass", "48h31m0s one/a pass")
+		f.then(func() { f.failing = 0 })
+		rest(24 * time.Hour)
+		f.saw("49h11m0s one/a pass", "72h0m0s one/a structure")
 		f.stop()
 	})
 }

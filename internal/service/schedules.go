@@ -101,7 +101,11 @@ func (r *scheduledRuns) LastPrune(location string) (began time.Time, running boo
 // with a snapshot that counts: anybody who can write to the store can put any number of others
 // there, and each would be verified, and recorded, again and again.
 func (r *scheduledRuns) Sources(ctx context.Context, location string) ([]string, error) {
-	return guarded(r.s, "verify", func() ([]string, error) { return r.sources(ctx, location) })
+	list, err := guarded(r.s, "verify", func() ([]string, error) { return r.sources(ctx, location) })
+	if err != nil && !errors.Is(err, store.ErrStoreMissing) { // the first snapshot makes it
+		r.verifyFailed()
+	}
+	return list, err
 }
 
 func (r *scheduledRuns) sources(ctx context.Context, location string) ([]string, error) {
@@ -142,11 +146,37 @@ func (r *scheduledRuns) sources(ctx context.Context, location string) ([]string,
 // BeginVerify implements schedule.Verifies.
 func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyRequest) (
 	schedule.VerifyRun, error) {
-	return guarded(r.s, "verify", func() (schedule.VerifyRun, error) { return r.beginVerify(ctx, q) })
+	run, err := guarded(r.s, "verify", func() (*scopeVerifies, error) { return r.beginVerify(ctx, q) })
+	if err != nil { // and not an interface of nothing
+		r.verifyFailed()
+		return nil, err
+	}
+	return run, nil
+}
+
+// verifyFailed counts a verify that could not begin.
+func (r *scheduledRuns) verifyFailed() {
+	if r.s.ctx.Err() == nil {
+		r.s.metrics.verifies.ended(store.Verification{})
+	}
+}
+
+// VerifyPass implements schedule.Verifies.
+func (r *scheduledRuns) VerifyPass(ctx context.Context, location, source string) bool {
+	done, err := guarded(r.s, "verify", func() (bool, error) {
+		opened, err := r.s.openVerify(ctx, verifyRequest{location: location, scheduled: true,
+			of:    snapshotRef{source: source, ref: latest, scope: store.ScopeAny},
+			level: store.LevelStructure})
+		if err != nil {
+			return false, err
+		}
+		return r.s.cyclePass(opened)
+	})
+	return !r.s.reportPass(location, source, done, err)
 }
 
 func (r *scheduledRuns) beginVerify(ctx context.Context, q schedule.VerifyRequest) (
-	schedule.VerifyRun, error) {
+	*scopeVerifies, error) {
 	request := verifyRequest{location: q.Location, level: q.Level, scheduled: true,
 		of: snapshotRef{source: q.Source, ref: latest}, identity: q.Identity}
 	run, err := r.s.beginVerify(ctx, request)

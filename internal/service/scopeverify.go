@@ -13,6 +13,8 @@ type scopeVerifies struct {
 	*verifyOperation
 	s       *Server
 	request verifyRequest // of the first
+	// passFailed: the pass of the cycle came to no result.
+	passFailed bool
 }
 
 // Wait waits until the ends of all are recorded. The outcome is damaged when one snapshot is, and
@@ -57,11 +59,13 @@ func (v *scopeVerifies) passOfCycle() {
 	if v.s.ctx.Err() != nil {
 		return
 	}
-	if err := v.s.cyclePass(v.opened); err != nil && v.s.ctx.Err() == nil {
-		v.s.cfg.Log.Error("verify of what all snapshots name found damage, or did not come to an end",
-			"location", v.opened.location, "source", v.opened.source.UID, "error", err)
-	}
+	v.passFailed = true // also when it panics
+	done, err := v.s.cyclePass(v.opened)
+	v.passFailed = v.s.reportPass(v.opened.location, v.opened.source.UID, done, err)
 }
+
+// PassFailed implements schedule.VerifyRun.
+func (v *scopeVerifies) PassFailed() bool { return v.passFailed }
 
 // worst returns damaged when one of the outcomes is, else "" when one came to no result.
 func worst(results []store.Verification) store.VerifyOutcome {

@@ -30,27 +30,27 @@ func cyclePasses(every time.Duration) (apart time.Duration, passes int) {
 }
 
 // cyclePass verifies the next part of what all snapshots of a source name, after a verify by
-// schedule of the newest ones, and remembers its place. A pass that comes to no result is done
-// again with the next verify.
-func (s *Server) cyclePass(opened *verifyRun) error {
+// schedule of the newest ones, and remembers its place. done reports whether it came to a result, or
+// was not due; else it is to be done again.
+func (s *Server) cyclePass(opened *verifyRun) (done bool, err error) {
 	c, source := opened.options.Catalog, opened.source
 	name := opened.location + "/" + source.UID
 	state, err := c.VerifyState(s.ctx, name)
 	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
-		return err
+		return false, err
 	}
 	began := time.Now().Round(0)
 	apart, passes := cyclePasses(s.cfg.Verify.Every)
 	// Half an interval is the tolerance: a verify is not due at exactly the same time each day.
 	since := began.Sub(state.Cycle.LastPass)
 	if since >= 0 && since < apart-s.cfg.Verify.Every/2 {
-		return nil
+		return true, nil
 	}
 	subset := state.Cycle.Subset(passes)
 	op, err := c.CreateOperation(s.ctx, catalog.Operation{Kind: catalog.KindVerify, Source: source,
 		Store: opened.options.Store.ID(), Location: opened.location})
 	if err != nil {
-		return err
+		return false, err
 	}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		result, err := verify.Pass(ctx, verify.PassOptions{Store: opened.options.Store,
@@ -68,15 +68,32 @@ func (s *Server) cyclePass(opened *verifyRun) error {
 			v.Cycle.Passed(subset, began, time.Now().Round(0))
 			v.Cycle.Count, v.Cycle.Damaged = result.Count, result.Damaged
 		})
+		done = updateErr == nil
 		if updateErr == nil && source.Name != "" {
 			s.metrics.verifies.cycle(opened.location, source.Name, after.Cycle)
 		}
 		return errors.Join(result.Err(), err, updateErr)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
-	return run.Wait()
+	err = run.Wait()
+	return done, err
+}
+
+// reportPass logs and counts what a pass ended with, and reports whether it is to be done again.
+func (s *Server) reportPass(location, source string, done bool, err error) (again bool) {
+	if s.ctx.Err() != nil {
+		return !done
+	}
+	if err != nil {
+		s.cfg.Log.Error("verify of what all snapshots name found damage, or did not come to an end",
+			"location", location, "source", source, "again", !done, "error", err)
+	}
+	if !done {
+		s.metrics.verifies.ended(store.Verification{})
+	}
+	return !done
 }
 
 // newDamage reports whether a key is damaged that was not before.

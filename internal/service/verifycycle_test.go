@@ -1,6 +1,9 @@
 package service
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
@@ -112,4 +116,101 @@ func TestCyclesTakeAWeekAndPassesAtLeastAnHour(t *testing.T) {
 			t.Errorf("every %v: %d passes, %v apart; want %+v", every, passes, apart, want)
 		}
 	}
+}
+
+// away is a bucket of which some calls find it unreachable.
+type away struct {
+	bucket.Bucket
+	gets, lists bool
+}
+
+func (a *away) fail(op, key string) error {
+	return &store.BucketError{Op: op, Key: key, Class: store.ErrUnreachable,
+		Err: errors.New("connection refused")}
+}
+
+func (a *away) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if a.gets {
+		return nil, a.fail("get", key)
+	}
+	return a.Bucket.Get(ctx, key)
+}
+
+// List finds the content gone, which a pass lists, and a verify of the newest snapshots does not.
+func (a *away) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
+	if a.lists && strings.HasPrefix(prefix, "packs/") {
+		return a.fail("list", prefix)
+	}
+	return a.Bucket.List(ctx, prefix, fn)
+}
+
+// TestAPassOrVerifyThatCannotBeMadeIsCountedAndDoneAgain: nobody has to miss it a week later.
+func TestAPassOrVerifyThatCannotBeMadeIsCountedAndDoneAgain(t *testing.T) {
+	root := t.TempDir()
+	e := putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	b := &away{Bucket: directory.New(root), lists: true}
+	s.buckets["disk"] = b
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.PutSnapshot(t.Context(), catalog.RecordOf(e)); err != nil {
+		t.Fatal(err)
+	}
+	runs := &scheduledRuns{s: s, catalog: c}
+	failed := func(want float64) {
+		t.Helper()
+		if got := testutil.ToFloat64(s.metrics.verifies.total.WithLabelValues("failed")); got != want {
+			t.Errorf("counted %v failures, want %v", got, want)
+		}
+	}
+	done := func() int {
+		t.Helper()
+		state, err := c.VerifyState(t.Context(), "disk/"+e.Source.UID)
+		if err != nil && !errors.Is(err, catalog.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return state.Cycle.Done
+	}
+	request := schedule.VerifyRequest{Location: "disk", Source: e.Source.UID,
+		Level: store.LevelStructure}
+	run, err := runs.BeginVerify(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outcome, err := run.Wait(); outcome != store.OutcomeOK || err != nil {
+		t.Error("the newest snapshot:", outcome, err)
+	}
+	if !run.PassFailed() || done() != 0 {
+		t.Errorf("the pass failed: %v, done: %d", run.PassFailed(), done())
+	}
+	failed(1)
+	if runs.VerifyPass(t.Context(), "disk", e.Source.UID) || done() != 0 {
+		t.Error("the pass is done without a list of the content")
+	}
+	failed(2)
+	b.gets = true
+	if _, err := runs.BeginVerify(t.Context(), request); err == nil {
+		t.Error("a verify of an unreachable store began")
+	}
+	failed(3)
+	if runs.VerifyPass(t.Context(), "disk", e.Source.UID) {
+		t.Error("a pass of an unreachable store is done")
+	}
+	failed(4)
+	b.gets, b.lists = false, false
+	if !runs.VerifyPass(t.Context(), "disk", e.Source.UID) || done() != 1 {
+		t.Errorf("the pass that was done again: %d", done())
+	}
+	// And not a second time.
+	if !runs.VerifyPass(t.Context(), "disk", e.Source.UID) || done() != 1 {
+		t.Errorf("the pass that was not due: %d", done())
+	}
+	failed(4)
+	b.gets = true
+	if _, err := runs.Sources(t.Context(), "disk"); err == nil {
+		t.Error("the sources of an unreachable store are known")
+	}
+	failed(5)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -27,6 +28,8 @@ func RunRemover(t *testing.T, open func(t *testing.T) RemoverBucket) {
 		{"many at once may delete one key", testConcurrentDelete},
 		{"deletes and puts in one folder at once lose nothing", testDeleteDuringPuts},
 		{"bad keys are refused by delete", testDeleteBadKeys},
+		{"keys that are deleted together are gone, and nothing else", testDeleteBatch},
+		{"each key that is deleted together has an outcome", testDeleteBatchBadKeys},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, open(t)) })
@@ -131,5 +134,67 @@ func testDeleteBadKeys(t *testing.T, b RemoverBucket) {
 	cancel()
 	if err := b.Delete(ctx, "a"); !errors.Is(err, context.Canceled) {
 		t.Errorf("delete with a cancelled context: %v", err)
+	}
+}
+
+// batches is the ability of a bucket to delete many keys together. The test is skipped without it.
+func batches(t *testing.T, b RemoverBucket) bucket.BatchRemover {
+	t.Helper()
+	r, ok := b.(bucket.BatchRemover)
+	if !ok {
+		t.Skip("the bucket deletes each key by itself")
+	}
+	return r
+}
+
+func testDeleteBatch(t *testing.T, b RemoverBucket) {
+	r := batches(t, b)
+	var keys []string
+	for i := range 40 {
+		key := fmt.Sprintf("f/%d/key-%d", i%3, i)
+		put(t, b, key, []byte(key))
+		put(t, b, key+".more", []byte("more"))
+		keys = append(keys, key)
+	}
+	keys = append(keys, "f/never-was", "never/was")
+	for range 2 {
+		if failed := r.DeleteBatch(t.Context(), keys); len(failed) > 0 {
+			t.Errorf("delete together: %v", failed)
+		}
+	}
+	left := list(t, b, "")
+	for _, i := range left {
+		if !strings.HasSuffix(i.Key, ".more") {
+			t.Errorf("left: %s", i.Key)
+		}
+	}
+	if len(left) != 40 {
+		t.Errorf("%d keys are left, want 40", len(left))
+	}
+	put(t, b, keys[0], []byte("again"))
+	if got := get(t, b, keys[0]); string(got) != "again" {
+		t.Errorf("put after it was deleted: %q", got)
+	}
+	if r.BatchSize() < 2 {
+		t.Error("it deletes one key at a time after that")
+	}
+}
+
+func testDeleteBatchBadKeys(t *testing.T, b RemoverBucket) {
+	r := batches(t, b)
+	put(t, b, "a/good", nil)
+	failed := r.DeleteBatch(t.Context(), []string{"a//bad", "a/good", "../up"})
+	for _, key := range []string{"a//bad", "../up"} {
+		if !errors.Is(failed[key], bucket.ErrInvalidKey) {
+			t.Errorf("delete %q: %v, want ErrInvalidKey", key, failed[key])
+		}
+	}
+	if got := list(t, b, ""); len(failed) != 2 || len(got) != 0 {
+		t.Errorf("failed: %v, left: %v", failed, got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.DeleteBatch(ctx, []string{"a"})["a"]; !errors.Is(err, context.Canceled) {
+		t.Errorf("delete together with a cancelled context: %v", err)
 	}
 }

@@ -253,7 +253,7 @@ func (b *Bucket) deleteEntries(ctx context.Context, entries []entry) map[entry]o
 			b.unbatched.Store(true) // the server answered something else
 		}
 		err = unbatched(errUnmentioned)
-	case ok && status != 0 && ctx.Err() == nil:
+	case ok && status != 0:
 		if refused(err) && e.Class == nil || e.Class == bucket.ErrNotFound {
 			b.unbatched.Store(true) // the server does not know the request
 		}
