@@ -80,7 +80,11 @@ func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Resul
 	g.SetLimit(writes)
 	for _, c := range clusters {
 		g.Go(func() error {
-			paused, isHeld, err := f.pause(ctx, c, why)
+			var paused, isHeld bool
+			err := task.Call(func() (err error) {
+				paused, isHeld, err = f.pause(ctx, c, why)
+				return err
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && isHeld {
@@ -100,7 +104,7 @@ func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Resul
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
+	g.Finish()
 	r.sort()
 	return r
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // interval is the time between two records that nothing waits for. It is how long a host that was
@@ -57,10 +58,11 @@ type Mirror struct {
 
 	mu      sync.Mutex
 	fenced  *FencedError
+	bug     error     // a panic of the goroutine that writes regularly
 	written time.Time // when the store last took a record, or had none of another host
 
 	stop    context.CancelFunc
-	running sync.WaitGroup
+	running task.Group
 }
 
 // piece is a change as it is in a record.
@@ -92,7 +94,13 @@ func Begin(ctx context.Context, id catalog.OperationID, o Options) (*Mirror, err
 	// Without the end of ctx, which is that of a request.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
-	m.running.Go(func() { m.writeRegularly(background) })
+	m.running.Go(func() error {
+		err := task.Call(func() error { m.writeRegularly(background); return nil })
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.bug = err
+		return err
+	})
 	return m, nil
 }
 
@@ -243,7 +251,7 @@ func (m *Mirror) lost() error {
 	if m.fenced != nil {
 		return m.fenced
 	}
-	return nil
+	return m.bug
 }
 
 // Sync writes all that the catalog has of the operation and the store has not. Calls at the same
@@ -350,7 +358,9 @@ func (m *Mirror) Close(ctx context.Context) error {
 		return nil
 	}
 	m.stop()
-	m.running.Wait()
+	if err := m.running.Wait(); err != nil {
+		return err // what it held may be broken
+	}
 	m.mu.Lock()
 	feed := m.feed
 	m.mu.Unlock()

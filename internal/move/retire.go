@@ -39,7 +39,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			continue
 		}
 		g.Go(func() error {
-			if err := m.retireUnit(ctx, b, u); err != nil {
+			err := task.Call(func() error { return m.retireUnit(ctx, b, u) })
+			if err != nil {
 				m.fail(ctx, u.Name, fmt.Errorf("retire: %w", err))
 				return nil
 			}
@@ -49,7 +50,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
+	g.Finish()
 }
 
 // cascades returns, by unit, findings for the objects that the garbage collector would delete with

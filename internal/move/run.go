@@ -238,7 +238,8 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 	since := time.Now()
 	for _, unit := range units {
 		g.Go(func() error {
-			if err := m.pause(ctx, unit, since); err != nil {
+			err := task.Call(func() error { return m.pause(ctx, unit, since) })
+			if err != nil {
 				m.fail(ctx, unit, err)
 				m.unpauseSource(ctx, unit)
 				return nil
@@ -249,7 +250,7 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
+	g.Finish()
 	if len(paused) == 0 || ctx.Err() != nil {
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // lastWrite is the target's answer to the last write of an object, which was compared with the
@@ -99,10 +100,10 @@ func (r *run) unchanged(ctx context.Context, lists []writtenList,
 	written map[object.Ref]lastWrite) map[object.Ref]bool {
 	var mu sync.Mutex
 	unchanged := map[object.Ref]bool{}
-	var g sync.WaitGroup
+	var g task.Group
 	for _, l := range lists {
 		r.polls <- struct{}{}
-		g.Go(func() {
+		g.Go(func() error {
 			defer func() { <-r.polls }()
 			_, _ = r.Reader.List(ctx, r.kinds[l.kind], kube.ListOptions{Namespace: l.namespace,
 				Labels: capi.LabelClusterName + "=" + l.workload, Metadata: true, Whole: true},
@@ -118,8 +119,9 @@ func (r *run) unchanged(ctx context.Context, lists []writtenList,
 					}
 					return nil
 				})
+			return nil
 		})
 	}
-	g.Wait()
+	g.Finish()
 	return unchanged
 }

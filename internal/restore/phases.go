@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // unitState decides which phases a unit still needs. All of it but paused is known when a run
@@ -164,7 +165,7 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) (staged bool, err error) 
 		if !p.needed(s) {
 			continue
 		}
-		if err := p.run(ctx, r, u, &s); err != nil {
+		if err := task.Call(func() error { return p.run(ctx, r, u, &s) }); err != nil {
 			return s.staged, err
 		}
 	}

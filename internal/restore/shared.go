@@ -12,6 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // restoreShared creates what units share, and checks it. An object that fails blocks the units
@@ -25,13 +26,14 @@ func (r *run) restoreShared(ctx context.Context) (wait func(), err error) {
 	mayBegin := make(chan struct{})
 	var once sync.Once
 	begin := func() { once.Do(func() { close(mayBegin) }) }
-	var g sync.WaitGroup
-	g.Go(func() {
-		r.shared.end(r.checkShared(ctx, begin))
+	var g task.Group
+	g.Go(func() error {
+		r.shared.end(task.Call(func() error { return r.checkShared(ctx, begin) }))
 		begin()
+		return nil
 	})
 	<-mayBegin
-	return g.Wait, nil
+	return g.Finish, nil
 }
 
 // sharedWaves returns the waves of shared objects that come before the release of units, or those

@@ -83,7 +83,7 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 	result := &results{released: map[string]bool{}, failed: map[string]bool{},
 		byShared: map[string]bool{}}
 	// Post-flights wait minutes for controllers. They take no slot, so that the next units begin.
-	var finishing sync.WaitGroup
+	finishing, _ := task.WithContext(ctx)
 	units := r.shared.readyFirst(r.Plan.Units)
 	canaryFailed := false
 	if i := slices.IndexFunc(units, func(u Unit) bool {
@@ -92,8 +92,8 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 		if units[i].Blocked { // the target refused it since the plan
 			canaryFailed = true
 		} else {
-			r.carryOut(ctx, units[i], result, &finishing)
-			finishing.Wait()
+			r.carryOut(ctx, units[i], result, finishing)
+			finishing.Finish()
 			units = slices.Delete(units, i, i+1)
 			canaryFailed = result.failures() > 0 // no other unit has begun
 		}
@@ -111,13 +111,13 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 		}
 		g.Go(func() error {
 			if ctx.Err() == nil && !r.stages.isStopped() && !result.hasFailed(u.Name) {
-				r.carryOut(ctx, u, result, &finishing)
+				r.carryOut(ctx, u, result, finishing)
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
-	finishing.Wait()
+	g.Finish()
+	finishing.Finish()
 	return result
 }
 
@@ -142,7 +142,7 @@ func (r *run) compareReleased(ctx context.Context, units []Unit, result *results
 
 // carryOut restores one unit, and begins its post-flight in finishing. The unit leaves its stage
 // once its controllers are at work, before they have made every condition good again.
-func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *sync.WaitGroup) {
+func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *task.Group) {
 	result.begin()
 	staged, err := r.restoreUnit(ctx, u)
 	if errors.Is(err, errNotReleased) {
@@ -163,13 +163,16 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 		return
 	}
 	r.released.Add(1)
-	finishing.Go(func() {
-		err := r.finishUnit(ctx, u, func() { leave(true) })
+	finishing.Go(func() error {
+		err := task.Call(func() error {
+			return r.finishUnit(ctx, u, func() { leave(true) })
+		})
 		r.unitEnded(ctx, u, result, err, true)
 		leave(err == nil)
 		if err == nil {
 			r.drop(u)
 		}
+		return nil
 	})
 }
 

@@ -45,6 +45,8 @@ type CopierOptions struct {
 	// succeeded, at most once in an hour.
 	Prune func(location string) bool
 	Log   *slog.Logger
+	// Panicked logs and counts a panic; nil to log it only.
+	Panicked func(error)
 }
 
 // Copier copies locations to others, each in the background: a copy that is slow or fails delays
@@ -94,7 +96,9 @@ func (r *Copier) Changed(location string) {
 func (r *Copier) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, p := range r.pairs {
-		all.Go(func() { r.follow(ctx, p) })
+		all.Go(func() {
+			again(ctx, r.Log, r.Panicked, func() { r.follow(ctx, p) })
+		})
 	}
 	all.Wait()
 }

@@ -30,6 +30,7 @@ type copyFixture struct {
 	refuse error // of their beginning
 	idle   bool  // no run begins, and that is no error
 	stops  bool  // an operator stops runs
+	bugs   int   // as many runs panic
 	begun  []string
 	pruned []string
 	prunes map[string]time.Time
@@ -74,6 +75,10 @@ func (r *copyRun) Stopped() bool { return r.stops }
 func (f *copyFixture) BeginCopy(ctx context.Context, c Copy) (Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.bugs > 0 {
+		f.bugs--
+		panic("a bug")
+	}
 	at := time.Since(f.started).Round(time.Second)
 	if f.idle || f.refuse != nil {
 		return nil, f.refuse

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -92,6 +93,8 @@ type Options struct {
 	Prune func(location string) bool
 	// Now returns the time; nil for time.Now.
 	Now func() time.Time
+	// Panicked logs and counts a panic; nil to log it only.
+	Panicked func(error)
 }
 
 // Scheduler takes the snapshots of the schedules.
@@ -155,7 +158,9 @@ func (r *Scheduler) Run(ctx context.Context) {
 	defer r.runs.Wait()
 	for _, d := range r.list {
 		if r.Stores != nil {
-			r.runs.Go(func() { r.followStore(ctx, d) })
+			r.runs.Go(func() {
+				again(ctx, r.Log, r.Panicked, func() { r.followStore(ctx, d) })
+			})
 		}
 	}
 	for {
@@ -197,16 +202,34 @@ func (r *Scheduler) step(ctx context.Context, now time.Time) time.Duration {
 			} else {
 				d.running = true
 				r.runs.Go(func() {
-					// A later time could have another jitter, and so another next time.
-					if run, err := r.begin(ctx, d, now, tries); err == nil {
-						r.finish(d, now, run)
-					}
+					r.guarded(d, now, func() {
+						// A later time could have another jitter, and so another next time.
+						if run, err := r.begin(ctx, d, now, tries); err == nil {
+							r.finish(d, now, run)
+						}
+					})
 				})
 			}
 		}
 		wait = min(wait, d.due.Sub(now))
 	}
 	return wait
+}
+
+// guarded runs a part of a run. One that panics has ended with that as its error, and is retried
+// like others: a schedule whose run never ends is never due again.
+func (r *Scheduler) guarded(d *scheduled, began time.Time, part func()) {
+	err := task.Call(func() error { part(); return nil })
+	if err == nil {
+		return
+	}
+	report(r.Log, r.Panicked, err)
+	if again := task.Call(func() error {
+		r.end(d, began, store.EnvelopeKey{}, err, false)
+		return nil
+	}); again != nil {
+		report(r.Log, r.Panicked, again)
+	}
 }
 
 func (r *Scheduler) observe(d *scheduled, now time.Time) {
@@ -221,9 +244,16 @@ func (r *Scheduler) observe(d *scheduled, now time.Time) {
 // before it that failed for the same time. begin records and logs an error as the end of the run.
 func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time, tries int) (
 	Run, error) {
-	run, err := r.Snapshots.BeginSnapshot(ctx, SnapshotRequest{Schedule: d.Name, Source: d.Source,
-		Location: d.Location, Namespaces: d.Namespaces, Selector: d.Selector,
-		Interval: d.interval(began), TTL: d.TTL})
+	var run Run
+	err := task.Call(func() (err error) {
+		run, err = r.Snapshots.BeginSnapshot(ctx, SnapshotRequest{Schedule: d.Name, Source: d.Source,
+			Location: d.Location, Namespaces: d.Namespaces, Selector: d.Selector,
+			Interval: d.interval(began), TTL: d.TTL})
+		return err
+	})
+	if bug, ok := errors.AsType[*task.PanicError](err); ok {
+		report(r.Log, r.Panicked, bug)
+	}
 	id := catalog.OperationID("")
 	if err == nil {
 		id = run.Operation().ID
@@ -403,7 +433,7 @@ func (r *Scheduler) RunNow(ctx context.Context, name string) (catalog.Operation,
 	}
 	go func() {
 		defer r.runs.Done()
-		r.finish(d, began, run)
+		r.guarded(d, began, func() { r.finish(d, began, run) })
 	}()
 	return run.Operation(), nil
 }

@@ -31,6 +31,8 @@ type fixture struct {
 	fails    error         // of the run
 	refuse   error         // of its beginning
 	stops    bool          // an operator stops the run
+	bugs     int           // as many runs panic when they begin
+	lateBugs int           // as many runs panic when they end
 	ahead    time.Duration // by which the scheduler's clock is ahead
 
 	prunes       []time.Time
@@ -101,13 +103,21 @@ type snapshots struct {
 func (s *snapshots) BeginSnapshot(_ context.Context, r SnapshotRequest) (Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.bugs > 0 {
+		s.bugs--
+		panic("a bug")
+	}
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
 	s.begun, s.requests = append(s.begun, time.Now().UTC()), append(s.requests, r)
 	id := catalog.OperationID(fmt.Sprintf("op%d", len(s.begun)))
+	bug := s.lateBugs > 0
+	if bug {
+		s.lateBugs--
+	}
 	return &run{catalog.Operation{ID: id, Location: "l"}, s.daemon, time.After(s.takes), s.fails,
-		s.stops}, nil
+		s.stops, bug}, nil
 }
 
 func (s *snapshots) BeginPrune(schedule, location string) {
@@ -132,6 +142,7 @@ type run struct {
 	ends      <-chan time.Time
 	fails     error
 	stops     bool
+	bug       bool
 }
 
 func (r *run) Stopped() bool { return r.stops }
@@ -141,6 +152,9 @@ func (r *run) Operation() catalog.Operation { return r.operation }
 func (r *run) Wait() error {
 	select {
 	case <-r.ends:
+		if r.bug {
+			panic("a bug")
+		}
 		return r.fails
 	case <-r.daemon.Done():
 		return errDaemonEnds

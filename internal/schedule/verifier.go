@@ -79,6 +79,9 @@ type VerifyStates interface {
 // verified. So the verifier makes up once for what was missed while the daemon was down. It lists
 // the sources of a location as often as it verifies; NewSnapshot reports new ones in between.
 type Verifier struct {
+	// Panicked logs and counts a panic; nil to log it only. It is set before Run.
+	Panicked func(error)
+
 	options   VerifyOptions
 	verifies  Verifies
 	states    VerifyStates
@@ -145,7 +148,9 @@ func (v *Verifier) Run(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for _, l := range v.locations {
-		all.Go(func() { v.runLocation(ctx, l) })
+		all.Go(func() {
+			again(ctx, v.log, v.Panicked, func() { v.runLocation(ctx, l) })
+		})
 	}
 	all.Wait()
 }

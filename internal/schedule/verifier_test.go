@@ -38,6 +38,7 @@ type verifyFixture struct {
 	refuse  error
 	// failing is how many passes come to no result from now on.
 	failing int
+	bugs    int // as many verifies panic
 }
 
 func newVerifyFixture(t *testing.T, path string, o VerifyOptions, set func(*verifyFixture),
@@ -84,6 +85,10 @@ func (f *verifyFixture) Sources(context.Context, string) ([]string, error) {
 func (f *verifyFixture) BeginVerify(_ context.Context, r VerifyRequest) (VerifyRun, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.bugs > 0 {
+		f.bugs--
+		panic("a bug")
+	}
 	if f.refuse != nil {
 		return nil, f.refuse
 	}

@@ -62,14 +62,17 @@ func (d *dialer) dial(ctx context.Context, wanted ...object.Side) map[string]pre
 				return nil
 			}
 			answer := preflight.Dial{Answers: true}
-			answer.Clusters, answer.Unread = clusterStates(ctx, m)
+			answer.Unread = task.Call(func() (err error) {
+				answer.Clusters, err = clusterStates(ctx, m)
+				return err
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			answers[m.UID()] = answer
 			return nil
 		})
 	}
-	_ = g.Wait() // returns no error
+	g.Finish()
 	for _, w := range wanted {
 		if _, ok := answers[w.UID]; !ok {
 			answers[w.UID] = preflight.Dial{Silent: silentText(silent, w.Name),
@@ -104,8 +107,12 @@ func connectWithin(ctx context.Context, o kube.Options, d time.Duration) (*kube.
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		m, err := kube.Connect(ctx, o)
-		answered <- answer{m, err}
+		var a answer
+		a.err = task.Call(func() (err error) {
+			a.mgmt, err = kube.Connect(ctx, o)
+			return err
+		})
+		answered <- a
 	}()
 	select {
 	case a := <-answered:

@@ -360,7 +360,11 @@ func (m *mgmtWatch) confirmed(ctx context.Context, f *fencing, o locationOwners,
 			continue
 		}
 		g.Go(func() error {
-			r, err := ownership.Read(ctx, o.store, c.ID)
+			var r ownership.Record
+			err := task.Call(func() (err error) {
+				r, err = ownership.Read(ctx, o.store, c.ID)
+				return err
+			})
 			if err != nil {
 				r = o.records[c.ID]
 			}
@@ -370,7 +374,7 @@ func (m *mgmtWatch) confirmed(ctx context.Context, f *fencing, o locationOwners,
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
+	g.Finish()
 	still, _ := now.Lost(lost)
 	return still
 }

@@ -49,7 +49,9 @@ func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest)
 			return nil
 		})
 	}
-	_ = g.Wait() // returns no error
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(list, func(a, b *mgmtv1.Mgmt) int {
 		return strings.Compare(a.GetName(), b.GetName())
 	})

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
@@ -50,6 +49,11 @@ func guarded[T any](s *Server, name string, f func() (T, error)) (result T, err 
 	return result, s.panicked(err, "background", name)
 }
 
+// scheduled returns what logs and counts a panic in the loops of a scheduler, which go on.
+func (s *Server) scheduled(name string) func(error) {
+	return func(err error) { _ = s.panicked(err, "background", name) }
+}
+
 // panicPause is the time between two tries to run what panicked.
 const panicPause = time.Minute
 
@@ -57,15 +61,7 @@ const panicPause = time.Minute
 // after a pause: without its schedules a daemon would look well and do nothing.
 func (s *Server) background(name string, run func(ctx context.Context)) {
 	s.running.Go(func() {
-		for {
-			err := task.Call(func() error { run(s.ctx); return nil })
-			if err == nil {
-				return
-			}
-			_ = s.panicked(err, "background", name)
-			if retry.Sleep(s.ctx, panicPause) != nil {
-				return // the server stops
-			}
-		}
+		task.Again(s.ctx, panicPause, func(err error) { _ = s.panicked(err, "background", name) },
+			func() { run(s.ctx) })
 	})
 }

@@ -31,7 +31,7 @@ func (s *Server) openSchedules(ctx context.Context, c *catalog.Catalog) error {
 	var err error
 	s.scheduler, err = schedule.New(ctx, schedule.Options{Schedules: s.cfg.Schedules,
 		Snapshots: runs, Stores: runs, States: c, Metrics: s.metrics, Log: s.cfg.Log,
-		Prune: s.removes})
+		Prune: s.removes, Panicked: s.scheduled("schedules")})
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,9 @@ func (s *Server) openSchedules(ctx context.Context, c *catalog.Catalog) error {
 		}
 	}
 	s.verifier = schedule.NewVerifier(s.cfg.Verify, locations, runs, c, s.cfg.Log)
+	s.verifier.Panicked = s.scheduled("verify")
 	s.copier = schedule.NewCopier(schedule.CopierOptions{Copies: copies, Begin: runs,
-		Prune: s.removes, Log: s.cfg.Log})
+		Prune: s.removes, Log: s.cfg.Log, Panicked: s.scheduled("copies")})
 	return runs.copiesKnown(ctx, copies)
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -291,5 +292,37 @@ func TestOnlyConditionalBucketsCanFence(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+	}
+}
+
+// buggy panics when it reads a key, as the code that reads its bytes may.
+type buggy struct {
+	*directory.Bucket
+	key string
+}
+
+func (b buggy) GetTagged(ctx context.Context, key string) ([]byte, string, error) {
+	if key == b.key {
+		panic("a bug")
+	}
+	return b.Bucket.GetTagged(ctx, key)
+}
+
+// TestAnOwnerWhoseReadPanicsIsNoOwner: it has an error, and is not a record that says nothing.
+func TestAnOwnerWhoseReadPanicsIsNoOwner(t *testing.T) {
+	s, root := newTestStore(t, true)
+	for _, id := range []string{"w1", "w2"} {
+		if _, err := s.PutOwner(t.Context(), testOwner(id, 1), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.bucket = buggy{directory.New(root), "owners/w2.json"}
+	var said []string
+	err := s.Owners(t.Context(), func(id string, o SignedOwner, err error) error {
+		said = append(said, fmt.Sprint(id, " ", o.WorkloadID, " ", err != nil))
+		return nil
+	})
+	if err != nil || !slices.Equal(said, []string{"w1 w1 false", "w2  true"}) {
+		t.Errorf("%q, %v", said, err)
 	}
 }

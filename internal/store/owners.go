@@ -200,11 +200,14 @@ func (s *Store) readOwners(ctx context.Context, ids []string) ([]SignedOwner, []
 	for i, id := range ids {
 		g.Go(func() error {
 			if errs[i] = ctx.Err(); errs[i] == nil {
-				owners[i], errs[i] = s.readOwner(ctx, id)
+				errs[i] = task.Call(func() (err error) {
+					owners[i], err = s.readOwner(ctx, id)
+					return err
+				})
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return nil
+	g.Finish()
 	return owners, errs
 }

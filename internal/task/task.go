@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -47,6 +48,9 @@ func Call(f func() error) (err error) {
 }
 
 func newPanicError(v any) *PanicError {
+	if e, ok := v.(*PanicError); ok { // of Finish
+		return e
+	}
 	e := &PanicError{Text: fmt.Sprintf("a value of type %T", v), Place: place(),
 		Stack: string(debug.Stack())}
 	if err, ok := v.(error); ok {
@@ -55,6 +59,26 @@ func newPanicError(v any) *PanicError {
 		}
 	}
 	return e
+}
+
+// Again calls f, and again after each panic in it, until it returns or ctx ends. After a panic it
+// calls panicked and waits for pause. It is for what a process does as long as it runs: without it
+// the process would look well and do nothing.
+func Again(ctx context.Context, pause time.Duration, panicked func(error), f func()) {
+	for {
+		err := Call(func() error { f(); return nil })
+		if err == nil {
+			return
+		}
+		panicked(err)
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
 }
 
 // module begins the names of our functions.
@@ -113,3 +137,12 @@ func (g *Group) Go(f func() error) {
 
 // Wait waits for all functions and returns the first error.
 func (g *Group) Wait() error { return g.errors().Wait() }
+
+// Finish waits for functions that return nil, because each keeps its error, and a panic of what it
+// calls, with what it works on. A panic outside of that would be lost: Finish panics with it, in the
+// goroutine that called it, which has a recovery of its own.
+func (g *Group) Finish() {
+	if err := g.Wait(); err != nil {
+		panic(err)
+	}
+}

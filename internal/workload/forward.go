@@ -15,6 +15,8 @@ import (
 	"github.com/moby/spdystream"
 	"github.com/moby/spdystream/spdy"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 const (
@@ -46,7 +48,14 @@ func (k *Kubeconfig) forward(ctx context.Context, ca []*x509.Certificate, pod st
 	f := &forwarded{raw: raw, served: make(chan struct{})}
 	go func() {
 		defer close(f.served)
-		session.Serve(func(s *spdystream.Stream) { _ = s.Reset() }) // the server has none to open
+		// It reads what an API server sends. The goroutines that it begins itself cannot be guarded.
+		err := task.Call(func() error {
+			session.Serve(func(s *spdystream.Stream) { _ = s.Reset() }) // the server has none to open
+			return nil
+		})
+		if err != nil {
+			_ = raw.Close() // which ends what waits for an answer
+		}
 	}()
 	f.stop = context.AfterFunc(ctx, func() { _ = raw.Close() })
 	if err := f.open(session, port); err != nil {
