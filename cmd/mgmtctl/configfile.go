@@ -46,6 +46,17 @@ func (p *program) leaveOutSigningKey() {
 	}
 }
 
+// warnOfSigningKey warns of a signing key that others can read.
+func (p *program) warnOfSigningKey() {
+	file := p.standalone.signingKey
+	if file == "" && p.config != nil {
+		file = p.config.Service.Locations[0].Store.SigningKeyFile
+	}
+	if who := service.ExposedKey(file); who != "" {
+		p.sayExposed(file, who)
+	}
+}
+
 // configHas reports whether the file of --config replaces a flag that a command needs.
 func (p *program) configHas(flag string) bool {
 	if p.config == nil {

@@ -95,6 +95,7 @@ func (p *program) connect(cmd *cobra.Command) (*connection, error) {
 
 // connectInside serves the service in this process, over a pipe in memory.
 func (p *program) connectInside() (*connection, error) {
+	p.warnOfSigningKey()
 	server, err := p.serve(p.standalone, p)
 	if err != nil {
 		return nil, err

@@ -38,7 +38,13 @@ func (p *program) readIdentity(ctx context.Context) ([]byte, error) {
 	}
 	return service.ReadIdentities(files, func(file string) ([]byte, error) {
 		return p.passphrase(ctx, "passphrase of "+file)
-	})
+	}, p.sayExposed)
+}
+
+// sayExposed warns of a key that others can read.
+func (p *program) sayExposed(file, who string) {
+	p.say("warning: %s: %s: make it readable by its owner alone (chmod 600), and make a new key if "+
+		"somebody may have read it", file, who)
 }
 
 // newPassphrase reads a passphrase that protects a new identity; on the terminal it has to be typed

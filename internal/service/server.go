@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -192,7 +193,19 @@ func Keygen(dir string, passphrase []byte) error {
 }
 
 // ReadIdentities reads identity files into the form that requests carry. It calls ask for each file
-// that is protected by a passphrase.
-func ReadIdentities(files []string, ask func(file string) ([]byte, error)) ([]byte, error) {
-	return store.ReadIdentities(files, func(file string) (store.Secret, error) { return ask(file) })
+// that is protected by a passphrase, and exposed for each that is not and that everybody can read.
+func ReadIdentities(files []string, ask func(file string) ([]byte, error),
+	exposed func(file, who string)) ([]byte, error) {
+	return store.ReadIdentities(files, func(file string) (store.Secret, error) { return ask(file) },
+		exposed)
+}
+
+// ExposedKey says who can read or replace a key file that should not; empty for nobody, and for a
+// file that cannot be looked at.
+func ExposedKey(file string) string {
+	info, err := os.Stat(file)
+	if err != nil {
+		return ""
+	}
+	return store.ExposedFile(info)
 }

@@ -137,9 +137,11 @@ func ExposedFile(info fs.FileInfo) string { return keys.Exposed(info) }
 func LoadKeys(o KeyOptions) (*Keys, error) { return keys.Load(o) }
 
 // ReadIdentities reads identity files, of which ask gives the passphrases, and returns their text
-// as one of KeyOptions.Identities. *KeyError, or the error of ask.
-func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secret, error) {
-	return keys.ReadIdentities(files, ask)
+// as one of KeyOptions.Identities. It calls exposed for each file without a passphrase that
+// everybody can read. *KeyError, or the error of ask.
+func ReadIdentities(files []string, ask func(file string) (Secret, error),
+	exposed func(file, who string)) (Secret, error) {
+	return keys.ReadIdentities(files, ask, exposed)
 }
 
 // Keygen writes a new identity and a new signing key into dir, and never replaces one. *UsageError

@@ -137,21 +137,29 @@ func TestDefaultSocketIsInTheFolderThatSystemdMade(t *testing.T) {
 	}
 }
 
-// TestSecretFilesThatOthersCanReadAreAWarning: their tools do not insist on a mode either.
+// TestSecretFilesThatOthersCanReadAreAWarning: their tools do not insist on a mode either, and in a
+// Secret volume of Kubernetes the mode is no sign of a mistake.
 func TestSecretFilesThatOthersCanReadAreAWarning(t *testing.T) {
+	for _, file := range []string{"prod.kubeconfig", "signing.key", "identity.txt"} {
+		t.Run(file, func(t *testing.T) { warnsOfMode(t, file) })
+	}
+}
+
+func warnsOfMode(t *testing.T, file string) {
 	dir := folder(t)
+	own := strings.Replace(goodOwn, "  listen", "  identityFile: identity.txt\n  listen", 1)
 	for mode, want := range map[os.FileMode]string{0o600: "", 0o640: "",
 		0o644: "everybody on this host can read it (mode 0644)"} {
-		if err := os.Chmod(filepath.Join(dir, "prod.kubeconfig"), mode); err != nil {
+		if err := os.Chmod(filepath.Join(dir, file), mode); err != nil {
 			t.Fatal(err)
 		}
-		c, err := load(t, dir, goodOwn+goodVelero)
+		c, err := load(t, dir, own+goodVelero)
 		if err != nil {
 			t.Fatal(err)
 		}
 		found := ""
 		for _, w := range c.Warnings {
-			if strings.Contains(w.String(), "prod.kubeconfig") {
+			if strings.Contains(w.String(), file) {
 				found = w.String()
 			}
 		}

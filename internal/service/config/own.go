@@ -241,8 +241,8 @@ func (d *document) checkFile(field, path string) bool {
 	return err == nil
 }
 
-// checkSecret is checkFile for a file with a secret of another tool, which does not insist on its
-// mode. It warns of one that others can read.
+// checkSecret is checkFile for a file with a secret. It warns of one that others can read or write.
+// A key of ours that others can write is refused where it is read.
 func (d *document) checkSecret(field, path string) bool {
 	if !d.checkFile(field, path) {
 		return false
@@ -274,7 +274,7 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 	}
 	switch {
 	case s.SigningKeyFile != "":
-		if d.checkFile("spec.signingKeyFile", o.SigningKeyFile) {
+		if d.checkSecret("spec.signingKeyFile", o.SigningKeyFile) {
 			d.checkKeys("spec.signingKeyFile", store.KeyOptions{SigningKeyFile: o.SigningKeyFile})
 		}
 	case !s.Plain:
@@ -300,7 +300,7 @@ func (d *document) readIdentity(s ownSpec) func() ([]byte, error) {
 	file := d.r.path(s.IdentityFile)
 	if s.Plain {
 		d.problem("spec.identityFile", "set with plain", "remove it: nothing is encrypted")
-	} else if d.checkFile("spec.identityFile", file) {
+	} else if d.checkSecret("spec.identityFile", file) {
 		d.checkKeys("spec.identityFile", store.KeyOptions{IdentityFiles: []string{file}})
 	}
 	return func() ([]byte, error) {

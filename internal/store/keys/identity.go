@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"filippo.io/age"
 	"filippo.io/age/armor"
@@ -24,16 +25,20 @@ const ageIntro = "age-encryption.org/"
 // ReadIdentities reads identity files and gives their text as one, which LoadKeys takes as one of
 // its Identities. A file that is protected by a passphrase (as "age -p" makes it) is opened with
 // what ask gives for it; the text is no longer protected then, and never written anywhere. Nothing
-// is asked for a file that is not. Errors are *KeyError, or those of ask; none holds secret text.
-func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secret, error) {
+// is asked for a file that is not. exposed, unless it is nil, is called for each file without a
+// passphrase that everybody can read (Exposed). Errors are *KeyError, or those of ask; none holds
+// secret text.
+func ReadIdentities(files []string, ask func(file string) (Secret, error),
+	exposed func(file, who string)) (Secret, error) {
 	var all Secret
 	for _, file := range files {
-		text, exposed, err := readIdentityFile(file)
+		text, replaceable, err := readIdentityFile(file)
 		if err != nil {
 			return nil, err
 		}
-		if protected(text) {
-			exposed = "" // the passphrase is what protects it
+		isProtected := protected(text)
+		if isProtected {
+			replaceable = "" // the passphrase is what protects it
 			if text, err = unprotect(file, text, ask); err != nil {
 				return nil, err
 			}
@@ -41,17 +46,21 @@ func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secr
 		if err := (&Keys{}).addIdentities(file, text); err != nil {
 			return nil, err
 		}
-		if exposed != "" {
-			return nil, &Error{Object: file, Reason: exposed, Tip: tipPrivate}
+		if replaceable != "" {
+			return nil, &Error{Object: file, Reason: replaceable, Tip: tipPrivate}
+		}
+		if info, err := os.Stat(file); err == nil && !isProtected && exposed != nil &&
+			Exposed(info) != "" {
+			exposed(file, Exposed(info))
 		}
 		all = append(append(all, text...), '\n')
 	}
 	return all, nil
 }
 
-// readIdentityFile reads a file, and says who can reach it that should not (Exposed).
-func readIdentityFile(file string) (text []byte, exposed string, err error) {
-	text, exposed, err = readPrivate(file, maxIdentityFile)
+// readIdentityFile reads a file, and says who can replace it that should not (readPrivate).
+func readIdentityFile(file string) (text []byte, replaceable string, err error) {
+	text, replaceable, err = readPrivate(file, maxIdentityFile)
 	switch {
 	case err != nil:
 		return nil, "", &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity,
@@ -59,7 +68,7 @@ func readIdentityFile(file string) (text []byte, exposed string, err error) {
 	case len(text) > maxIdentityFile:
 		return nil, "", &Error{Object: file, Reason: "not an age identity file: it is too large"}
 	}
-	return text, exposed, nil
+	return text, replaceable, nil
 }
 
 // protected reports whether a file is encrypted, in either form of age.

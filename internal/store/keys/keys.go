@@ -74,15 +74,15 @@ func Load(o Options) (*Keys, error) {
 		return nil, err
 	}
 	for _, file := range o.IdentityFiles {
-		text, exposed, err := readPrivate(file, maxIdentityFile)
+		text, replaceable, err := readPrivate(file, maxIdentityFile)
 		if err != nil {
 			return nil, &bucket.UsageError{Text: "read identity file", Err: err}
 		}
 		if err := k.addIdentities(file, text); err != nil {
 			return nil, err
 		}
-		if exposed != "" {
-			return nil, &Error{Object: file, Reason: exposed, Tip: tipPrivate}
+		if replaceable != "" {
+			return nil, &Error{Object: file, Reason: replaceable, Tip: tipPrivate}
 		}
 	}
 	for _, text := range o.Identities {
@@ -156,13 +156,13 @@ func (k *Keys) addIdentities(what string, text []byte) error {
 }
 
 func readSigningKey(file string) (*minisign.PrivateKey, error) {
-	text, exposed, err := readPrivate(file, maxIdentityFile)
+	text, replaceable, err := readPrivate(file, maxIdentityFile)
 	if err != nil {
 		return nil, &bucket.UsageError{Text: "read signing key file", Err: err}
 	}
 	key, err := parseSigningKey(file, text)
-	if err == nil && exposed != "" {
-		return nil, &bucket.UsageError{Text: "read signing key file " + file + ": " + exposed,
+	if err == nil && replaceable != "" {
+		return nil, &bucket.UsageError{Text: "read signing key file " + file + ": " + replaceable,
 			Tip: tipPrivate}
 	}
 	return key, err

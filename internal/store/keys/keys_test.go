@@ -288,7 +288,7 @@ func TestReadIdentitiesAsksForNoMorePassphrasesThanItNeeds(t *testing.T) {
 			text, err := ReadIdentities(tt.files, func(string) (Secret, error) {
 				asked++
 				return Secret(passphrase), nil
-			})
+			}, nil)
 			if asked != tt.asked {
 				t.Errorf("asked %d times, want %d", asked, tt.asked)
 			}
@@ -314,7 +314,7 @@ func TestReadIdentitiesAsksForNoMorePassphrasesThanItNeeds(t *testing.T) {
 		})
 	}
 	wrong := func(string) (Secret, error) { return Secret("tr0ub4dor"), nil }
-	if _, err := ReadIdentities([]string{armored}, wrong); err == nil ||
+	if _, err := ReadIdentities([]string{armored}, wrong, nil); err == nil ||
 		!strings.Contains(err.Error(), "the passphrase is wrong") ||
 		strings.Contains(err.Error(), "tr0ub4dor") {
 		t.Errorf("wrong passphrase: %v", err)
@@ -340,7 +340,7 @@ func TestProtectedIdentityNeedsItsPassphrase(t *testing.T) {
 		t.Errorf("loaded without a passphrase: %v", err)
 	}
 	opened, err := ReadIdentities([]string{file},
-		func(string) (Secret, error) { return Secret("correct horse"), nil })
+		func(string) (Secret, error) { return Secret("correct horse"), nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

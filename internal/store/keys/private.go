@@ -11,14 +11,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// tipPrivate is what to do about a key file that others can read.
-const tipPrivate = "make it readable by its owner alone (chmod 600), or by a group at most; in a " +
-	"Secret volume of Kubernetes set defaultMode: 0440; then make a new key if somebody may have " +
-	"read it"
+// tipPrivate is what to do about a key file that others can write.
+const tipPrivate = "take the right to write from others (chmod go-w), and see that it is still " +
+	"your key"
 
-// readPrivate reads a file with a private key. exposed says who else can read or replace the key;
-// empty when nobody can. At most most bytes are read, and one more.
-func readPrivate(file string, most int64) (text []byte, exposed string, err error) {
+// readPrivate reads a file with a private key. replaceable says who else can replace the key; empty
+// when nobody can. At most most bytes are read, and one more.
+func readPrivate(file string, most int64) (text []byte, replaceable string, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, "", err
@@ -31,20 +30,33 @@ func readPrivate(file string, most int64) (text []byte, exposed string, err erro
 	if err != nil {
 		return nil, "", err
 	}
-	return text, Exposed(info), nil
+	return text, writable(info), nil
 }
 
 // Exposed says who can read or replace a file with a secret, besides its owner and, for reading,
 // its group; empty when nobody can. A group may read it: that is how a service gets a file of
 // root. What is no file, such as the pipe of a process substitution, is not exposed. Windows has
 // no such modes.
+//
+// A key that everybody can read is a warning and not refused: the files of a Secret volume of
+// Kubernetes have mode 0644 unless its defaultMode says otherwise, and in a Pod nobody else is
+// there to read them.
 func Exposed(info fs.FileInfo) string {
+	if text := writable(info); text != "" || runtime.GOOS == "windows" || !info.Mode().IsRegular() {
+		return text
+	}
+	if mode := info.Mode().Perm(); mode&0o004 != 0 {
+		return fmt.Sprintf("everybody on this host can read it (mode %04o)", mode)
+	}
+	return ""
+}
+
+// writable says who can replace a file with a secret, besides its owner; empty when nobody can.
+func writable(info fs.FileInfo) string {
 	if runtime.GOOS == "windows" || !info.Mode().IsRegular() {
 		return ""
 	}
 	switch mode := info.Mode().Perm(); {
-	case mode&0o004 != 0:
-		return fmt.Sprintf("everybody on this host can read it (mode %04o)", mode)
 	case mode&0o002 != 0:
 		return fmt.Sprintf("everybody on this host can write it (mode %04o)", mode)
 	case mode&0o020 != 0:

@@ -13,9 +13,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// TestPrivateKeysThatOthersCanReachAreRefused, each with a hint. A group may read them, and a
-// passphrase protects an identity from those who read it.
-func TestPrivateKeysThatOthersCanReachAreRefused(t *testing.T) {
+// TestPrivateKeysThatOthersCanWriteAreRefused, each with a hint. One that everybody can read is
+// not: in a Secret volume of Kubernetes that is the mode of files.
+func TestPrivateKeysThatOthersCanWriteAreRefused(t *testing.T) {
 	dir := t.TempDir() + "/keys"
 	if _, err := Generate(dir, time.Unix(0, 0), nil); err != nil {
 		t.Fatal(err)
@@ -28,14 +28,14 @@ func TestPrivateKeysThatOthersCanReachAreRefused(t *testing.T) {
 			return err
 		},
 		"identity of a command": func() error {
-			_, err := ReadIdentities([]string{identity}, nil)
+			_, err := ReadIdentities([]string{identity}, nil, nil)
 			return err
 		},
 	}
 	for mode, want := range map[fs.FileMode]string{0o600: "", 0o400: "", 0o440: "", 0o640: "",
-		0o644: "everybody on this host can read", 0o604: "everybody on this host can read",
-		0o602: "everybody on this host can write", 0o660: "its group can write",
-		0o777: "everybody on this host can read"} {
+		0o644: "", 0o604: "", 0o444: "", 0o602: "everybody on this host can write",
+		0o646: "everybody on this host can write", 0o660: "its group can write",
+		0o664: "its group can write", 0o777: "everybody on this host can write"} {
 		if err := errors.Join(os.Chmod(identity, mode), os.Chmod(signing, mode)); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestPrivateKeysThatOthersCanReachAreRefused(t *testing.T) {
 			var hinted interface{ Hint() string }
 			if err == nil || !strings.Contains(err.Error(), want+" it (mode") ||
 				!strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) ||
-				!strings.Contains(hinted.Hint(), "chmod 600") {
+				!strings.Contains(hinted.Hint(), "chmod go-w") {
 				t.Errorf("%s, mode %v: %v, want %q with a hint", name, mode, err, want)
 			}
 		}
@@ -68,8 +68,34 @@ func TestProtectedIdentityMayBeReadByAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(string) (Secret, error) { return Secret("p"), nil }
-	if _, err := ReadIdentities([]string{file}, ask); err != nil {
+	exposed := func(file, who string) { t.Errorf("warned of %s: %s", file, who) }
+	if _, err := ReadIdentities([]string{file}, ask, exposed); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKeysThatEverybodyCanReadAreSaid: for the one who makes their warnings.
+func TestKeysThatEverybodyCanReadAreSaid(t *testing.T) {
+	dir := t.TempDir() + "/keys"
+	if _, err := Generate(dir, time.Unix(0, 0), nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, IdentityFile)
+	for mode, want := range map[fs.FileMode]string{0o600: "", 0o440: "",
+		0o644: "everybody on this host can read it (mode 0644)",
+		0o444: "everybody on this host can read it (mode 0444)"} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		_, err := ReadIdentities([]string{file}, nil, func(of, who string) {
+			if got = who; of != file {
+				t.Errorf("it is about %s", of)
+			}
+		})
+		if err != nil || got != want {
+			t.Errorf("mode %v: %q, %v, want %q", mode, got, err, want)
+		}
 	}
 }
 
