@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	bolt "go.etcd.io/bbolt"
 )
 
 // Check reads everything in the catalog and returns all problems: records that cannot be decoded,
-// indexes that disagree with their records, and damaged pages. It changes nothing, and blocks
-// writers meanwhile. When the context has ended, its error is the only finding.
+// indexes that disagree with their records, and damaged pages. It changes nothing, and writers go on
+// meanwhile. When the context has ended, its error is the only finding.
 func (c *Catalog) Check(ctx context.Context) []error {
 	found, err := c.checkRecords(ctx)
 	if err != nil {
@@ -49,14 +51,41 @@ func (c *Catalog) checkRecords(ctx context.Context) (found []error, err error) {
 	return found, err
 }
 
-// checkPages runs bbolt's check, in a writing transaction that it rolls back: in a reading one,
-// writers could change the pages meanwhile.
+// checkPages runs bbolt's check. A writing transaction would block every other one for as long as
+// it takes, and in a reading one writers change the list of free pages meanwhile, which the check
+// reads. So it checks a copy of the file as of one transaction. Where there is no room for a copy,
+// writers wait.
 func (c *Catalog) checkPages() []error {
-	tx, err := c.db.Begin(!c.db.IsReadOnly())
+	if c.db.IsReadOnly() { // nobody writes to it
+		return c.pagesOf(c.db, false)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(c.path), "."+filepath.Base(c.path)+".check-*")
+	if err != nil {
+		return c.pagesOf(c.db, true)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "copy")
+	if err := c.db.View(func(tx *bolt.Tx) error { return tx.CopyFile(file, 0o600) }); err != nil {
+		return c.pagesOf(c.db, true)
+	}
+	copied, err := bolt.Open(file, 0o600, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		return []error{fmt.Errorf("pages: %w", err)}
+	}
+	found := c.pagesOf(copied, false)
+	if err := copied.Close(); err != nil {
+		found = append(found, c.wrap(err))
+	}
+	return found
+}
+
+// pagesOf runs bbolt's check of a file, in a writing transaction where others write to it, which it
+// rolls back.
+func (c *Catalog) pagesOf(db *bolt.DB, others bool) (found []error) {
+	tx, err := db.Begin(others)
 	if err != nil {
 		return []error{c.wrap(err)}
 	}
-	var found []error
 	for err := range tx.Check() {
 		found = append(found, fmt.Errorf("pages: %w", err))
 	}

@@ -64,7 +64,7 @@ func TestProtectedIdentityMayBeReadByAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, IdentityFile)
-	if err := os.Chmod(file, 0o755); err != nil {
+	if err := os.Chmod(file, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(string) (Secret, error) { return Secret("p"), nil }
@@ -117,7 +117,7 @@ func TestPipeIsNotExposed(t *testing.T) {
 
 // TestKeysAreNotWrittenWhereOthersCanReplaceThem: who replaces signing.pub is trusted.
 func TestKeysAreNotWrittenWhereOthersCanReplaceThem(t *testing.T) {
-	for mode, refused := range map[fs.FileMode]bool{0o700: false, 0o755: false, 0o775: true,
+	for mode, refused := range map[fs.FileMode]bool{0o700: false, 0o755: false, 0o775: true, 0o757: true,
 		0o777: true, 0o777 | fs.ModeSticky: false} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			dir := t.TempDir()
