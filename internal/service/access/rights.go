@@ -80,16 +80,21 @@ var rights = map[string]Role{
 	mgmtv1.CatalogService_RebuildCatalog_FullMethodName:     Admin,
 }
 
-// fieldRights are the roles that fields of a request need, whatever its method needs. They are
-// found by name at any depth, so that a new request cannot forget them.
-var fieldRights = []struct {
+// fieldRight is the role that a field of a request needs.
+type fieldRight struct {
 	field   protoreflect.Name
 	role    Role
 	because string
-}{
+}
+
+// fieldRights are the roles that fields of a request need, whatever its method needs. They are
+// found by name at any depth, so that a new request cannot forget them.
+var fieldRights = []fieldRight{
 	{"identity", Restore, "with an identity"},
 	{"force_codes", Admin, "with a forced finding"},
 	{"accept_gaps", Admin, "with accepted gaps"},
+	// Nothing then prevents a second host from handing over the same workload clusters.
+	{"no_fence", Admin, "without a fence"},
 	{"live", Operate, "with the live source"},
 }
 

@@ -93,6 +93,61 @@ func TestFieldsOfARequestRaiseItsRole(t *testing.T) {
 	}
 }
 
+// needNoMore are the flags and lists of requests that change something which need no more than the
+// role of their method, each with the reason.
+var needNoMore = map[protoreflect.Name]string{
+	"namespaces":         "a selection",
+	"workloads":          "a selection",
+	"full":               "a snapshot costs more, and says the same",
+	"no_record":          "a verify says less",
+	"ids":                "what the method is for",
+	"all":                "a fence of all: the method may fence each of them by name",
+	"lift":               "only what the ownership records give to this management cluster is lifted",
+	"dry_run":            "it changes nothing",
+	"source_is_gone":     "each restore in an outage needs it, and source-seen-recently has to be forced",
+	"no_release":         "less is changed",
+	"include_unowned":    "objects that the selection could name",
+	"renew_kubeconfigs":  "with the CA of the snapshot, which the role can read",
+	"drop_owners":        "of objects that the role may create without the owner",
+	"accept_differences": "as AcceptUnit: a unit is released in spite of a difference that is on record",
+	"drop_scopes":        "the method needs the role admin",
+	"damaged":            "the method needs the role admin",
+}
+
+// TestEveryFlagOfARequestHasADecision: one that overrides a protection needs the role admin, and a
+// new one cannot be forgotten.
+func TestEveryFlagOfARequestHasADecision(t *testing.T) {
+	used := map[protoreflect.Name]bool{}
+	var visit func(name string, m protoreflect.MessageDescriptor)
+	visit = func(name string, m protoreflect.MessageDescriptor) {
+		for i := range m.Fields().Len() {
+			f := m.Fields().Get(i)
+			switch decided := slices.ContainsFunc(fieldRights, func(r fieldRight) bool {
+				return r.field == f.Name()
+			}); {
+			case f.Message() != nil && !f.IsList() && !f.IsMap():
+				visit(name, f.Message())
+			case decided || f.Kind() != protoreflect.BoolKind && !f.IsList():
+			case needNoMore[f.Name()] == "":
+				t.Errorf("%s: the field %s of %s is in no table", name, f.Name(), m.Name())
+			default:
+				used[f.Name()] = true
+			}
+		}
+	}
+	eachMethod(func(name string, m protoreflect.MethodDescriptor) {
+		o, _ := m.Options().(*descriptorpb.MethodOptions)
+		if o.GetIdempotencyLevel() != descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
+			visit(name, m.Input())
+		}
+	})
+	for name := range needNoMore {
+		if !used[name] {
+			t.Errorf("no request has the field %s", name)
+		}
+	}
+}
+
 func TestRolesOfRequests(t *testing.T) {
 	for _, test := range []struct {
 		method string
@@ -117,6 +172,10 @@ func TestRolesOfRequests(t *testing.T) {
 			"RunRestore with a forced finding"},
 		{mgmtv1.PruneService_PlanPrune_FullMethodName, &mgmtv1.PlanPruneRequest{
 			Spec: &mgmtv1.PruneSpec{AcceptGaps: true}}, Admin, "PlanPrune with accepted gaps"},
+		{mgmtv1.MoveService_PlanMove_FullMethodName, &mgmtv1.PlanMoveRequest{
+			Spec: &mgmtv1.MoveSpec{NoFence: true}}, Admin, "PlanMove without a fence"},
+		{mgmtv1.MoveService_RunMove_FullMethodName, &mgmtv1.RunMoveRequest{
+			Spec: &mgmtv1.MoveSpec{AcceptDifferences: []string{"Secret:metadata"}}}, Restore, "RunMove"},
 	} {
 		if n, ok := needOf(test.method, test.req); !ok || n.role != test.role || n.what != test.what {
 			t.Errorf("%s: %+v", test.method, n)
