@@ -41,9 +41,7 @@ func (s *Server) cyclePass(opened *verifyRun) (done bool, err error) {
 	}
 	began := time.Now().Round(0)
 	apart, passes := cyclePasses(s.cfg.Verify.Every)
-	// Half an interval is the tolerance: a verify is not due at exactly the same time each day.
-	since := began.Sub(state.Cycle.LastPass)
-	if since >= 0 && since < apart-s.cfg.Verify.Every/2 {
+	if !passDue(state.Cycle.LastPass, began, apart, s.cfg.Verify.Every) {
 		return true, nil
 	}
 	subset := state.Cycle.Subset(passes)
@@ -94,6 +92,14 @@ func (s *Server) reportPass(location, source string, done bool, err error) (agai
 		s.metrics.verifies.ended(store.Verification{})
 	}
 	return !done
+}
+
+// passDue reports whether a pass is due when the last one began at a time. Half an interval is the
+// tolerance: a verify is not due at exactly the same time each day. A clock that was ahead delays
+// nothing.
+func passDue(last, now time.Time, apart, every time.Duration) bool {
+	since := now.Sub(last)
+	return since < 0 || since >= apart-every/2
 }
 
 // newDamage reports whether a key is damaged that was not before.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/schedule"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
@@ -52,6 +53,13 @@ func TestVerifiesByScheduleReadEverythingThatSnapshotsNameInACycle(t *testing.T)
 	completed := s.metrics.verifies.cycleCompleted.WithLabelValues("disk", "prod")
 	damaged := s.metrics.verifies.cycleDamaged.WithLabelValues("disk", "prod")
 	const name = "disk/" + verifySource
+	leaves := c.SnapshotState(st.ID(), verifySource) // to the next snapshot
+	if _, err = leaves.Load(t.Context(), store.ScopeWhole); err == nil {
+		err = leaves.Update(t.Context(), store.ScopeWhole, incremental.StateDelta{To: string(newest.ID)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range 7 {
 		if got := testutil.ToFloat64(completed); got != 0 {
 			t.Fatalf("after %d of 7 passes the cycle is complete", i)
@@ -80,14 +88,22 @@ func TestVerifiesByScheduleReadEverythingThatSnapshotsNameInACycle(t *testing.T)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := 0
+	found, named := 0, false
 	for _, op := range ops {
 		if op.SnapshotID == "" && strings.Contains(op.Message, "not as they should be") {
 			found++
+			for e, err := range c.Events(t.Context(), op.ID, 0) {
+				named = named || err == nil && e.Finding != nil &&
+					strings.Contains(e.Finding.Message, tree.Packs[0].String())
+			}
 		}
 	}
-	if found == 0 {
-		t.Error("no operation reports the damage")
+	if found == 0 || !named {
+		t.Errorf("%d operations report the damage, and a finding has the key: %v", found, named)
+	}
+	left, err := leaves.Load(t.Context(), store.ScopeWhole)
+	if err != nil || left.Snapshot != "" {
+		t.Errorf("the next snapshot is incremental to %q, %v", left.Snapshot, err)
 	}
 	// After a restart the metrics are what they were.
 	completed.Set(0)
@@ -96,6 +112,18 @@ func TestVerifiesByScheduleReadEverythingThatSnapshotsNameInACycle(t *testing.T)
 	if testutil.ToFloat64(completed) < 1e9 || testutil.ToFloat64(damaged) != 1 {
 		t.Errorf("after a restart: completed %v, %v damaged", testutil.ToFloat64(completed),
 			testutil.ToFloat64(damaged))
+	}
+}
+
+// TestAPassIsDueOnceInItsInterval: with a tolerance, and whatever the clock was before.
+func TestAPassIsDueOnceInItsInterval(t *testing.T) {
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
+	for since, want := range map[time.Duration]bool{0: false, day / 2: true, day/2 - 1: false,
+		day: true, -time.Hour: true} {
+		if passDue(now.Add(-since), now, day, day) != want {
+			t.Errorf("due after %s: %v", since, !want)
+		}
 	}
 }
 
