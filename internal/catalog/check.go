@@ -11,8 +11,8 @@ import (
 )
 
 // Check reads everything in the catalog and returns all problems: records that cannot be decoded,
-// indexes that disagree with their records, and damaged pages. It changes nothing, and writers go on
-// meanwhile. When the context has ended, its error is the only finding.
+// indexes that disagree with their records, and damaged pages. It changes nothing, and writers go
+// on meanwhile. When the context has ended, its error is the only finding.
 func (c *Catalog) Check(ctx context.Context) []error {
 	found, err := c.checkRecords(ctx)
 	if err != nil {

@@ -171,6 +171,23 @@ func TestPruneLeavesWhatTheStorageRetains(t *testing.T) {
 	}
 }
 
+// TestPruneWarnsOfSnapshotsThatAreStillToCome: beyond the difference that clocks may have.
+func TestPruneWarnsOfSnapshotsThatAreStillToCome(t *testing.T) {
+	for ahead, want := range map[time.Duration]bool{maxClockSkew: false,
+		maxClockSkew + time.Second: true} {
+		b := newClocked(t)
+		st := openPlain(t, b)
+		taken := (&taker{st: st, source: sourceA}).take(t, b.time().Add(ahead), nil)
+		r := mustPrune(t, options(st, b, Policy{}))
+		warned := slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
+			return f.Code == object.CodeClock && strings.Contains(f.Message, taken.Key().String())
+		})
+		if warned != want {
+			t.Errorf("%s ahead: findings %v", ahead, r.Findings)
+		}
+	}
+}
+
 func TestPruneSeesThatClocksAreApart(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -130,8 +130,9 @@ func s3BatchRetained(t *testing.T, s *s3test.Server) {
 	failed := b.DeleteBatch(t.Context(), keys)
 	for key, says := range map[string]string{"k/retained": "(Object Lock, compliance)", "l/over": ""} {
 		wantRetained(t, failed[key], says)
-		if _, err := readAll(t, b, key); err != nil {
-			t.Errorf("%s: after the refusal: %v", key, err)
+		want := map[string]string{"k/retained": "k/retained", "l/over": "newer"}[key]
+		if data, err := readAll(t, b, key); err != nil || string(data) != want {
+			t.Errorf("%s: after the refusal: %q, %v, want %q", key, data, err, want)
 		}
 		delete(failed, key)
 	}
