@@ -21,7 +21,8 @@ func (p *pair) removedOnRecord(t *testing.T, b *faultbucket.Versioned, e store.S
 		t.Fatal(err)
 	}
 	numbers := map[string][]int64{e.Source.UID: {e.Sequence}}
-	if _, err := st.PutPruneRecord(t.Context(), before, numbers, nil, p.time()); err != nil {
+	if _, err := st.PutPruneRecord(t.Context(), before, store.Removal{Numbers: numbers},
+		p.time()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,15 +37,15 @@ func (e *execution) putRecord(ctx context.Context) error {
 			" is damaged, or not signed by a trusted key",
 			"it is passed over: gaps that it explains are reported as such")
 	}
-	removed, there := e.sequences()
+	removal := e.removal()
 	if e.AcceptGaps || e.Damaged {
-		if err := e.acceptGaps(before, removed); err != nil {
+		if removal.Numbers, err = e.acceptGaps(before); err != nil {
 			return err
 		}
 	}
 	e.recorded = e.Now()
 	ours := e.recorded.UTC()
-	at, err := e.Store.PutPruneRecord(ctx, before, removed, there, ours)
+	at, err := e.Store.PutPruneRecord(ctx, before, removal, ours)
 	if err != nil {
 		return err
 	}
@@ -93,35 +93,35 @@ func (e *execution) decide(now time.Time) error {
 	return nil
 }
 
-// sequences returns the sequence numbers of the snapshots that go and of those that stay, by
-// source. An unusable envelope proves nothing about sequence numbers.
-func (e *execution) sequences() (removed, there map[string][]int64) {
-	removed, there = map[string][]int64{}, map[string][]int64{}
+// removal returns the snapshots that go and those that stay.
+func (e *execution) removal() (r store.Removal) {
 	for _, v := range e.result.Snapshots {
+		r.Listed = append(r.Listed, v.Key)
 		switch {
-		case !v.usable(e.Store):
+		case v.Envelope == nil:
 		case v.Goes():
-			removed[v.Key.Source] = append(removed[v.Key.Source], v.Envelope.Sequence)
+			r.Gone = append(r.Gone, v.Envelope)
 		default:
-			there[v.Key.Source] = append(there[v.Key.Source], v.Envelope.Sequence)
+			r.Stay = append(r.Stay, v.Envelope)
 		}
 	}
-	return removed, there
+	return r
 }
 
-// acceptGaps adds the sequence numbers of all gaps, and of what is missing, to removed.
-func (e *execution) acceptGaps(before store.Pruned, removed map[string][]int64) error {
+// acceptGaps returns the sequence numbers of all gaps, and of what is missing, by source.
+func (e *execution) acceptGaps(before store.Pruned) (map[string][]int64, error) {
+	removed := map[string][]int64{}
 	for _, m := range e.Missing {
 		removed[m.Source] = append(removed[m.Source], m.Sequence)
 	}
 	for _, g := range gaps(e.Store, before, e.inventory.snapshots) {
 		if g.To-g.From >= maxAcceptedGap {
-			return &store.UsageError{Text: fmt.Sprintf("accept gaps: snapshots number %d to %d of "+
+			return nil, &store.UsageError{Text: fmt.Sprintf("accept gaps: snapshots number %d to %d of "+
 				"source %s are too many to be one", g.From, g.To, g.Key.Source)}
 		}
 		for n := g.From; n <= g.To; n++ {
 			removed[g.Key.Source] = append(removed[g.Key.Source], n)
 		}
 	}
-	return nil
+	return removed, nil
 }

@@ -91,7 +91,7 @@ func (a *thief) strike(n int) error {
 	_, damaged := a.st.PutVerification(ctx, good, check)
 	pin := a.st.PutPin(ctx, put.Key(), "mine", time.Now())
 	_, prune := a.st.PutPruneRecord(ctx, store.Pruned{},
-		map[string][]int64{d.source.UID: {1, 2, 3}}, nil, time.Now())
+		store.Removal{Numbers: map[string][]int64{d.source.UID: {1, 2, 3}}}, time.Now())
 	_, owner := a.st.PutOwner(ctx, store.Owner{WorkloadID: fmt.Sprintf("w%d", n),
 		Workload: attackedNamespace + "/alpha", Owner: store.Source{UID: "edge", Name: "edge"}, Epoch: 7,
 		Operation: "0123456789ab", Time: time.Now()}, nil)

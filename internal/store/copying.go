@@ -171,7 +171,7 @@ func (s *Store) PutExplained(ctx context.Context, before Pruned, explained map[s
 		return false, nil
 	}
 	// What is there and was removed before came back; PutPruneRecord of the next prune sees to that.
-	_, err = s.putPruneRecord(ctx, before, added, there, now)
+	_, err = s.putPruneRecord(ctx, before, added, there, before.ownLinks, now)
 	return true, err
 }
 

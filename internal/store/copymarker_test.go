@@ -138,7 +138,7 @@ func TestAReadOnlyLocationIsOnlyRead(t *testing.T) {
 	_, owner := s.PutOwner(t.Context(), Owner{}, nil)
 	_, result := s.PutVerification(t.Context(), e, Verification{Level: LevelFull, Outcome: OutcomeOK,
 		Time: testTime})
-	_, prune := s.PutPruneRecord(t.Context(), Pruned{}, nil, nil, testTime)
+	_, prune := s.PutPruneRecord(t.Context(), Pruned{}, Removal{}, testTime)
 	for what, err := range map[string]error{"shard": shard, "envelope": envelope, "owner": owner,
 		"pin": s.PutPin(t.Context(), e.Key(), "", testTime), "unpin": s.RemovePin(t.Context(), e.Key()),
 		"verification": result, "prune record": prune, "may remove": s.MayRemove(),

@@ -265,7 +265,7 @@ func TestAPruneRecordCountsForTheSourcesOfItsKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.PutPruneRecord(t.Context(), before, removed, nil, testTime)
+		_, err = s.PutPruneRecord(t.Context(), before, Removal{Numbers: removed}, testTime)
 		return err
 	}
 	prod.TrustedKeys = limited(edge, KeyLimits{Sources: []string{otherSource}}).TrustedKeys

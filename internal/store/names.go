@@ -97,17 +97,18 @@ const (
 
 // The keys of a store, as package keys defines them.
 type (
-	Keys       = keys.Keys
-	KeyOptions = keys.Options
-	Secret     = keys.Secret
-	Generated  = keys.Generated
-	ContentID  = keys.ContentID
-	ContentIDs = keys.ContentIDs
-	Trust      = keys.Trust
-	Signature  = keys.Signature
-	TrustedKey = keys.TrustedKey
-	KeyLimits  = keys.Limits
-	KeyPurpose = keys.Purpose
+	Keys        = keys.Keys
+	KeyOptions  = keys.Options
+	Secret      = keys.Secret
+	Generated   = keys.Generated
+	ContentID   = keys.ContentID
+	ContentIDs  = keys.ContentIDs
+	Trust       = keys.Trust
+	Signature   = keys.Signature
+	TrustedKey  = keys.TrustedKey
+	KeyLimits   = keys.Limits
+	LastTrusted = keys.LastTrusted
+	KeyPurpose  = keys.Purpose
 )
 
 // MaxEpoch is the highest epoch of an ownership record that counts.

@@ -47,13 +47,18 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 	o, root := testKeys(t), t.TempDir()
 	records := aged{directory.New(root)}
 	s := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, o), Create: true})
-	put := func(removed, there map[string][]int64) Pruned {
+	put := func(removed map[string][]int64, there ...int64) Pruned {
 		t.Helper()
 		before, err := s.Pruned(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, err := s.PutPruneRecord(t.Context(), before, removed, there, testTime)
+		r := Removal{Numbers: removed}
+		for _, n := range there {
+			e := testEnvelope("", n)
+			r.Stay = append(r.Stay, &Signed{Envelope: e, Signature: Signature{Trust: Trusted}})
+		}
+		at, err := s.PutPruneRecord(t.Context(), before, r, testTime)
 		if err != nil || at.IsZero() {
 			t.Fatalf("%v, %v", at, err)
 		}
@@ -63,10 +68,10 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 		}
 		return p
 	}
-	if p := put(map[string][]int64{testSource: {1, 2, 5}}, nil); len(p.own) != 1 {
+	if p := put(map[string][]int64{testSource: {1, 2, 5}}); len(p.own) != 1 {
 		t.Errorf("records %v", p.own)
 	}
-	p := put(map[string][]int64{testSource: {3}, "other": {7}}, map[string][]int64{testSource: {5, 6}})
+	p := put(map[string][]int64{testSource: {3}, "other": {7}}, 5, 6)
 	if diff := cmp.Diff(map[string][]Range{testSource: {{From: 1, To: 3}},
 		"other": {{From: 7, To: 7}}},
 		p.Removed); diff != "" {
@@ -87,8 +92,8 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 	}
 	unknown := testKeys(t)
 	other := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, unknown)})
-	if _, err := other.PutPruneRecord(t.Context(), Pruned{}, map[string][]int64{testSource: {4}}, nil,
-		testTime); err != nil {
+	if _, err := other.PutPruneRecord(t.Context(), Pruned{},
+		Removal{Numbers: map[string][]int64{testSource: {4}}}, testTime); err != nil {
 		t.Fatal(err)
 	}
 	again, err := s.Pruned(t.Context())
@@ -101,7 +106,7 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 	if _, usage := errors.AsType[*UsageError](unsigned.MayRemove()); !usage {
 		t.Error("an encrypted store may be pruned without a signing key")
 	}
-	if _, err := unsigned.PutPruneRecord(t.Context(), Pruned{}, nil, nil, testTime); err == nil {
+	if _, err := unsigned.PutPruneRecord(t.Context(), Pruned{}, Removal{}, testTime); err == nil {
 		t.Error("a record was written without a signature")
 	}
 }

@@ -19,6 +19,8 @@ type Pruned struct {
 	// that is trusted for all their sources.
 	Unusable []string
 	own      []bucket.Info // keys of those that the signing key of this store signed
+	// links lead over removed envelopes, by source. ownLinks are those that the signing key signed.
+	links, ownLinks map[string][]record.Link
 }
 
 // Explains reports whether a record says that snapshot number n of a source was removed.
@@ -63,7 +65,8 @@ func (s *Store) Pruned(ctx context.Context) (p Pruned, err error) {
 // readPruned reads the records once. replaced reports that one was removed after it was listed: its
 // content is in a newer one, which the list may have missed.
 func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err error) {
-	p.Removed = map[string][]Range{}
+	p = Pruned{Removed: map[string][]Range{}, links: map[string][]record.Link{},
+		ownLinks: map[string][]record.Link{}}
 	var records []bucket.Info
 	err = s.bucket.List(ctx, record.PruneFolder, func(i bucket.Info) error {
 		if record.IsPruneKey(i.Key) {
@@ -87,21 +90,37 @@ func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err er
 		case err != nil:
 			return p, false, err
 		}
-		counted := 0
-		for source, ranges := range r.Removed {
-			if s.accepted(signature.For(pruneClaim(source)).Trust) {
-				p.Removed[source] = record.MergeRanges(append(p.Removed[source], ranges...))
-				counted++
-			}
-		}
-		if counted < len(r.Removed) || !s.accepted(signature.Trust) {
-			p.Unusable = append(p.Unusable, key.Key)
-		}
-		if signature.KeyID == s.keys.SigningKeyID() && counted == len(r.Removed) {
-			p.own = append(p.own, key)
-		}
+		s.addPruned(&p, key, &r, signature)
 	}
 	return p, replaced, nil
+}
+
+// addPruned adds what a record says.
+func (s *Store) addPruned(p *Pruned, key bucket.Info, r *record.Prune, signature Signature) {
+	counted := 0
+	for source, ranges := range r.Removed {
+		if s.accepted(signature.For(pruneClaim(source)).Trust) {
+			p.Removed[source] = record.MergeRanges(append(p.Removed[source], ranges...))
+			counted++
+		}
+	}
+	own := signature.KeyID == s.keys.SigningKeyID()
+	for source, links := range r.Links {
+		// A key that was stolen is trusted for no record: the thief could make up links.
+		if signature.For(pruneClaim(source)).Trust != Trusted {
+			continue
+		}
+		p.links[source] = append(p.links[source], links...)
+		if own {
+			p.ownLinks[source] = append(p.ownLinks[source], links...)
+		}
+	}
+	if counted < len(r.Removed) || !s.accepted(signature.Trust) {
+		p.Unusable = append(p.Unusable, key.Key)
+	}
+	if own && counted == len(r.Removed) {
+		p.own = append(p.own, key)
+	}
 }
 
 // pruneClaim is the claim of the part of a prune record that is about one source: a key that is
@@ -110,30 +129,52 @@ func pruneClaim(source string) keys.Claim {
 	return keys.Claim{Purpose: keys.ForPrune, Sources: []string{source}}
 }
 
+// Removal is what a prune is about to remove.
+type Removal struct {
+	// Gone are the snapshots that are to be removed, Stay all others that were read. Those that
+	// CanBeParent refuses prove nothing about sequence numbers, and are not put on record.
+	Gone, Stay []*Signed
+	// Numbers are further sequence numbers to record, by source, of snapshots that are not there.
+	Numbers map[string][]int64
+	// Listed are the keys of all snapshots that are there, read or not.
+	Listed []EnvelopeKey
+}
+
 // PutPruneRecord records, before snapshots are removed, which are, by source and sequence number,
-// together with what was read of earlier records less what is still there; then those go that the
-// same key signed and that are not of this hour. Those of other keys stay: who trusts a key for
-// some sources only would lose what they say of others. It returns when that was by the clock of
-// the storage. *UsageError when the signing key is not trusted for what is removed.
-func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, removed,
-	there map[string][]int64, now time.Time) (time.Time, error) {
-	ranges := map[string][]Range{}
-	for source, numbers := range removed {
+// together with what was read of earlier records less what is still there, and the links over them
+// (Removal.links); then those records go that the same key signed and that are not of this hour.
+// Those of other keys stay: who trusts a key for some sources only would lose what they say of
+// others. It returns when that was by the clock of the storage. *UsageError when the signing key is
+// not trusted for what is removed.
+func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, r Removal, now time.Time) (
+	time.Time, error) {
+	ranges, there := map[string][]Range{}, map[string][]int64{}
+	for source, numbers := range r.Numbers {
 		for _, n := range numbers {
 			ranges[source] = append(ranges[source], Range{From: n, To: n})
 		}
 	}
-	return s.putPruneRecord(ctx, before, ranges, there, now)
+	for _, e := range r.Gone {
+		if s.CanBeParent(e) {
+			ranges[e.Source.UID] = append(ranges[e.Source.UID], Range{From: e.Sequence, To: e.Sequence})
+		}
+	}
+	for _, e := range r.Stay {
+		if s.CanBeParent(e) {
+			there[e.Source.UID] = append(there[e.Source.UID], e.Sequence)
+		}
+	}
+	return s.putPruneRecord(ctx, before, ranges, there, s.linksOver(before, r), now)
 }
 
-// putPruneRecord is PutPruneRecord for ranges of numbers.
+// putPruneRecord is PutPruneRecord for ranges of numbers and for links.
 func (s *Store) putPruneRecord(ctx context.Context, before Pruned, removed map[string][]Range,
-	there map[string][]int64, now time.Time) (time.Time, error) {
+	there map[string][]int64, links map[string][]record.Link, now time.Time) (time.Time, error) {
 	now = now.UTC().Truncate(time.Millisecond)
 	key := record.PruneFolder + now.Format(layout.EnvelopeTime) + "-" +
 		string(NewSnapshotID()) + layout.EnvelopeSuffix
 	r := record.Prune{Header: s.signer().Header(key), Time: now,
-		Removed: map[string][]Range{}}
+		Removed: map[string][]Range{}, Links: map[string][]record.Link{}}
 	for source, ranges := range before.Removed {
 		if s.keys.MaySign(pruneClaim(source)) == nil {
 			r.Removed[source] = record.Without(ranges, there[source])
@@ -147,9 +188,24 @@ func (s *Store) putPruneRecord(ctx context.Context, before Pruned, removed map[s
 			delete(r.Removed, source)
 		}
 	}
+	for source, list := range links {
+		if len(r.Removed[source]) > 0 {
+			r.Links[source] = list
+		}
+	}
+	if err := fitLinks(&r, maxPruneRecord); err != nil {
+		return time.Time{}, err
+	}
 	if err := s.putSigned(ctx, key, &r, maxPruneRecord); err != nil {
 		return time.Time{}, err
 	}
+	return s.replaceRecords(ctx, before, key)
+}
+
+// replaceRecords removes the records that the one under key replaces, and returns the storage's
+// time of that one.
+func (s *Store) replaceRecords(ctx context.Context, before Pruned, key string) (time.Time,
+	error) {
 	info, err := s.bucket.Stat(ctx, key)
 	if err == nil {
 		err = requireModTime(info)

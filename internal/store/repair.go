@@ -130,13 +130,10 @@ func (s *Store) explainRepair(ctx context.Context, b bucket.Versioned, r *Repair
 // examine returns what is wrong with a key, or nil when its current version is the right one.
 func (s *Store) examine(ctx context.Context, b bucket.Versioned, key string,
 	versions []bucket.Version) (*Repair, error) {
-	top := versions[0]
-	written := slices.DeleteFunc(slices.Clone(versions), func(v bucket.Version) bool {
-		return v.Deleted
-	})
-	if top.Current && !top.Deleted && len(written) == 1 {
+	if untouched(versions) {
 		return nil, nil //nolint:nilnil // nothing was written over it
 	}
+	top, written := versions[0], writtenOf(versions)
 	r := &Repair{Hidden: top.Deleted, State: RepairPossible}
 	good, err := s.goodVersion(ctx, b, key, written)
 	switch {
@@ -162,6 +159,18 @@ func (s *Store) examine(ctx context.Context, b bucket.Versioned, key string,
 		r.markers = append(r.markers, v.ID)
 	}
 	return r, nil
+}
+
+// writtenOf returns the versions that are no delete markers.
+func writtenOf(versions []bucket.Version) []bucket.Version {
+	return slices.DeleteFunc(slices.Clone(versions), func(v bucket.Version) bool {
+		return v.Deleted
+	})
+}
+
+// untouched reports whether a key has the one version that was written, and nothing hides it.
+func untouched(versions []bucket.Version) bool {
+	return versions[0].Current && !versions[0].Deleted && len(writtenOf(versions)) == 1
 }
 
 // layoutClass is the kind of a key that is named after its content; empty for others.

@@ -108,8 +108,8 @@ func TestRepairLeavesWhatAPruneRemoved(t *testing.T) {
 	early, _ := planRepair(t, s)
 	pruned, err := s.Pruned(t.Context())
 	if err == nil {
-		_, err = s.PutPruneRecord(t.Context(), pruned, map[string][]int64{testSource: {1}}, nil,
-			time.Now())
+		_, err = s.PutPruneRecord(t.Context(), pruned,
+			Removal{Numbers: map[string][]int64{testSource: {1}}}, time.Now())
 	}
 	if err != nil {
 		t.Fatal(err)

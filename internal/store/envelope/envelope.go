@@ -64,6 +64,12 @@ type Parent struct {
 	SHA256 string            `json:"sha256"`
 }
 
+// Valid reports whether p is an id and a SHA-256.
+func (p Parent) Valid() bool {
+	_, err := layout.ParseSnapshotID(string(p.ID))
+	return err == nil && layout.IsHex(p.SHA256, 64)
+}
+
 // Counts of what is in a snapshot.
 type Counts struct {
 	Objects  int64 `json:"objects"`
@@ -105,11 +111,8 @@ func (e *Envelope) Validate() error {
 	if e.Sequence < 1 {
 		return errors.New("sequence is less than 1")
 	}
-	if e.Parent != nil {
-		if _, err := layout.ParseSnapshotID(string(e.Parent.ID)); err != nil ||
-			!layout.IsHex(e.Parent.SHA256, 64) {
-			return errors.New("parent is not an id and a SHA-256")
-		}
+	if e.Parent != nil && !e.Parent.Valid() {
+		return errors.New("parent is not an id and a SHA-256")
 	}
 	for _, n := range []int64{e.Counts.Objects, e.Counts.Units, e.Counts.Missing, e.Counts.NotInCut,
 		e.Bytes, e.Interval} {

@@ -187,6 +187,17 @@ func (k *Keys) MaySign(c Claim) error {
 			"who read"}
 }
 
+// LastTrusted returns the snapshots that the limits of stolen keys name.
+func (k *Keys) LastTrusted() (all []LastTrusted) {
+	if k == nil {
+		return nil
+	}
+	for _, t := range k.trusted {
+		all = append(all, t.limits.LastTrusted...)
+	}
+	return all
+}
+
 // Signs reports whether there is a signing key that is trusted for the documents of a purpose, of
 // some source at least.
 func (k *Keys) Signs(p Purpose) bool {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/envelope"
 	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
@@ -25,6 +27,16 @@ type Prune struct {
 	document.Header
 	Time    time.Time          `json:"time"`
 	Removed map[string][]Range `json:"removed"` // by source; sorted, apart
+	// Links lead over removed snapshots, by source. Earlier versions neither wrote nor read them.
+	Links map[string][]Link `json:"links,omitempty"`
+}
+
+// Link says which parent an envelope named that was removed. The hash names the bytes of that
+// envelope, so that the link is true or false for good, whoever signed the envelope. Parent may
+// also be an earlier predecessor, when those in between were removed as well.
+type Link struct {
+	SHA256 string          `json:"sha256"` // of the stored envelope
+	Parent envelope.Parent `json:"parent"`
 }
 
 // PruneFolder has the records of prunes.
@@ -42,7 +54,9 @@ func IsPruneKey(key string) bool {
 
 // Claim returns what the record is for, and the sources that it is about.
 func (p *Prune) Claim() keys.Claim {
-	return keys.Claim{Purpose: keys.ForPrune, Sources: slices.Sorted(maps.Keys(p.Removed))}
+	sources := slices.AppendSeq(slices.Collect(maps.Keys(p.Removed)), maps.Keys(p.Links))
+	slices.Sort(sources)
+	return keys.Claim{Purpose: keys.ForPrune, Sources: slices.Compact(sources)}
 }
 
 // Validate returns what breaks the format.
@@ -54,6 +68,16 @@ func (p *Prune) Validate() error {
 		for _, r := range ranges {
 			if r.From < 1 || r.To < r.From {
 				return fmt.Errorf("from %d to %d is no range of sequence numbers", r.From, r.To)
+			}
+		}
+	}
+	for source, links := range p.Links {
+		if !layout.ValidSource(source) {
+			return fmt.Errorf("source %.40q is not a UID", source)
+		}
+		for _, l := range links {
+			if !layout.IsHex(l.SHA256, 64) || !l.Parent.Valid() {
+				return errors.New("a link is not a SHA-256 and a parent")
 			}
 		}
 	}
