@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -43,7 +45,7 @@ Exit codes: 0 nothing is hidden or overwritten; 1 other error; 2 usage; 3 someth
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
-				r, err := planRepair(ctx, c, location)
+				r, err := planRepair(ctx, p, c, location)
 				if err != nil {
 					return err
 				}
@@ -100,26 +102,50 @@ type repairList struct {
 	keys    []*mgmtv1.RepairKey
 }
 
-func planRepair(ctx context.Context, c *connection, location string) (*repairList, error) {
+func planRepair(ctx context.Context, p *program, c *connection, location string) (*repairList,
+	error) {
 	stream, err := c.repairs.PlanRepair(ctx, &mgmtv1.PlanRepairRequest{Location: location})
 	if err != nil {
 		return nil, err
 	}
-	pieces, err := receiveAll(stream)
-	if err != nil {
-		return nil, err
-	}
+	return receiveRepair(p, stream)
+}
+
+// receiveRepair reads a stream to its end, and shows its summaries as progress.
+func receiveRepair[P any, M interface {
+	*P
+	GetSummary() *mgmtv1.RepairSummary
+	GetKey() *mgmtv1.RepairKey
+}](p *program, stream grpc.ServerStreamingClient[P]) (*repairList, error) {
+	progress := p.newProgress()
+	defer progress.end()
 	r := &repairList{}
-	for _, piece := range pieces {
-		r.add(piece.GetSummary(), piece.GetKey())
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return r, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		m := M(resp)
+		if key := m.GetKey(); key != nil {
+			r.keys = append(r.keys, key)
+		}
+		if summary := m.GetSummary(); summary != nil {
+			if r.summary != nil { // not in a small store
+				progress.show(&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS,
+					Progress: "keys looked at", Done: summary.GetExamined()})
+			}
+			r.summary = summary
+		}
 	}
-	return r, nil
 }
 
 func runStoreRepair(ctx context.Context, p *program, c *connection, location string,
 	yes bool) error {
 	if !yes {
-		plan, err := planRepair(ctx, c, location)
+		plan, err := planRepair(ctx, p, c, location)
 		if err != nil {
 			return err
 		}
@@ -132,13 +158,9 @@ func runStoreRepair(ctx context.Context, p *program, c *connection, location str
 	if err != nil {
 		return err
 	}
-	pieces, err := receiveAll(stream)
+	r, err := receiveRepair(p, stream)
 	if err != nil {
 		return err
-	}
-	r := &repairList{}
-	for _, piece := range pieces {
-		r.add(piece.GetSummary(), piece.GetKey())
 	}
 	if err := r.print(p); err != nil {
 		return err
@@ -152,15 +174,6 @@ func runStoreRepair(ctx context.Context, p *program, c *connection, location str
 		return exit(service.ExitFindings)
 	}
 	return exit(service.ExitIncomplete)
-}
-
-func (r *repairList) add(summary *mgmtv1.RepairSummary, key *mgmtv1.RepairKey) {
-	if summary != nil {
-		r.summary = summary
-	}
-	if key != nil {
-		r.keys = append(r.keys, key)
-	}
 }
 
 func (r *repairList) count(states ...mgmtv1.RepairState) (n int) {

@@ -64,7 +64,7 @@ func TestANumberThatTheCopyOnceHadIsNeverExplained(t *testing.T) {
 			if !tt.versioned {
 				return
 			}
-			plan, err := st.PlanRepair(t.Context())
+			plan, err := st.PlanRepair(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

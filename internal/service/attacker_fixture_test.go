@@ -254,7 +254,7 @@ func (d *attackedDay) repair() (back int) {
 	if err != nil {
 		d.t.Fatalf("the store does not open: %v", err)
 	}
-	plan, err := st.PlanRepair(d.t.Context())
+	plan, err := st.PlanRepair(d.t.Context(), nil)
 	if err == nil {
 		err = st.RunRepair(d.t.Context(), plan, func(r store.Repair) error {
 			if r.State == store.RepairPruned { // it was hidden just before a prune removed it

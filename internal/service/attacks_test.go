@@ -257,7 +257,7 @@ func (d *attackedDay) attack(a attack, n int) {
 	if !a.repaired {
 		return
 	}
-	plan, err := d.open().PlanRepair(d.t.Context())
+	plan, err := d.open().PlanRepair(d.t.Context(), nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -30,12 +32,12 @@ func (s *repairService) PlanRepair(req *mgmtv1.PlanRepairRequest,
 	if err != nil {
 		return err
 	}
-	plan, err := st.PlanRepair(stream.Context())
-	if err != nil {
-		return err
+	send := func(summary *mgmtv1.RepairSummary) error {
+		return stream.Send(&mgmtv1.PlanRepairResponse{
+			Item: &mgmtv1.PlanRepairResponse_Summary{Summary: summary}})
 	}
-	if err := stream.Send(&mgmtv1.PlanRepairResponse{Item: &mgmtv1.PlanRepairResponse_Summary{
-		Summary: repairSummary(plan)}}); err != nil {
+	plan, err := planRepair(stream.Context(), st, send)
+	if err != nil {
 		return err
 	}
 	for _, r := range plan.Repairs {
@@ -64,12 +66,11 @@ func (s *repairService) RunRepair(req *mgmtv1.RunRepairRequest,
 	if err != nil {
 		return err
 	}
-	plan, err := st.PlanRepair(stream.Context())
+	plan, err := planRepair(stream.Context(), st, func(summary *mgmtv1.RepairSummary) error {
+		return stream.Send(&mgmtv1.RunRepairResponse{
+			Item: &mgmtv1.RunRepairResponse_Summary{Summary: summary}})
+	})
 	if err != nil {
-		return err
-	}
-	if err := stream.Send(&mgmtv1.RunRepairResponse{Item: &mgmtv1.RunRepairResponse_Summary{
-		Summary: repairSummary(plan)}}); err != nil {
 		return err
 	}
 	return st.RunRepair(stream.Context(), plan, func(r store.Repair) error {
@@ -78,8 +79,23 @@ func (s *repairService) RunRepair(req *mgmtv1.RunRepairRequest,
 	})
 }
 
-func repairSummary(plan *store.RepairPlan) *mgmtv1.RepairSummary {
-	return &mgmtv1.RepairSummary{Versioned: plan.Versioned, Examined: int64(plan.Examined)}
+// progressKeys is how many keys are listed from one summary to the next.
+const progressKeys = 1000
+
+// planRepair plans, and sends summaries: as it goes, and a last one of the whole plan.
+func planRepair(ctx context.Context, st *store.Store, send func(*mgmtv1.RepairSummary) error) (
+	*store.RepairPlan, error) {
+	plan, err := st.PlanRepair(ctx, func(examined int) error {
+		if examined%progressKeys != 0 {
+			return nil
+		}
+		return send(&mgmtv1.RepairSummary{Versioned: true, Examined: int64(examined)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return plan, send(&mgmtv1.RepairSummary{Versioned: plan.Versioned,
+		Examined: int64(plan.Examined)})
 }
 
 func repairKey(r store.Repair) *mgmtv1.RepairKey {

@@ -159,7 +159,7 @@ func TestAReadOnlyLocationIsOnlyRead(t *testing.T) {
 	if got, err := s.GetEnvelope(t.Context(), e.Key()); err != nil || got.Overwritten == nil {
 		t.Errorf("older versions are not read: %v", err)
 	}
-	if plan, err := s.PlanRepair(t.Context()); err != nil || len(plan.Repairs) != 1 {
+	if plan, err := s.PlanRepair(t.Context(), nil); err != nil || len(plan.Repairs) != 1 {
 		t.Errorf("what a repair would do: %+v, %v", plan, err)
 	}
 	if r, err := s.RetainedUntil(t.Context(), e); err != nil || r.Until.IsZero() {

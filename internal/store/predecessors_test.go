@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -12,11 +13,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/keys"
 )
 
-// recording counts the requests about versions by what is asked for.
+// recording keeps the requests about versions, and the keys that are read.
 type recording struct {
 	*faultbucket.Versioned
 	mu       sync.Mutex
 	requests []string
+	reads    []string
 }
 
 func (r *recording) note(request string) {
@@ -41,6 +43,20 @@ func (r *recording) VersionSHA256(ctx context.Context, key, id string) (string, 
 	return r.Versioned.VersionSHA256(ctx, key, id)
 }
 
+func (r *recording) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	r.mu.Lock()
+	r.reads = append(r.reads, key)
+	r.mu.Unlock()
+	return r.Versioned.Get(ctx, key)
+}
+
+func (r *recording) GetVersion(ctx context.Context, key, id string) (io.ReadCloser, error) {
+	r.mu.Lock()
+	r.reads = append(r.reads, key+" "+id)
+	r.mu.Unlock()
+	return r.Versioned.GetVersion(ctx, key, id)
+}
+
 // TestOnlyABrokenChainCostsListsOfVersions: snapshots of the new key, and predecessors that are as
 // they were written, cost none. Where somebody wrote over a predecessor, the versions of that key
 // are listed; where the snapshot that was named is not there, those of the source are, once.
@@ -63,6 +79,8 @@ func TestOnlyABrokenChainCostsListsOfVersions(t *testing.T) {
 				return []string{"list " + folder, "versions " + f.chain[3].Key().String()}
 			}, []int64{1, 2, 3, 4, 5, 6, 7, 8}},
 		"the head is gone": {func(f *theft) { f.b.Forget(f.chain[3].Key().String()) },
+			func(*theft) []string { return []string{"list " + folder} }, []int64{5, 6, 7, 8}},
+		"the head is hidden": {func(f *theft) { f.b.Hide(f.chain[3].Key().String()) },
 			func(*theft) []string { return []string{"list " + folder} }, []int64{5, 6, 7, 8}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,7 +137,7 @@ func TestRepairPutsBackTheMarkerOfTheStore(t *testing.T) {
 	}
 	b.Overwrite(markerKey, markerOf("00000000000000000000000000000001"))
 	again := mustOpen(t, o)
-	plan, err := again.PlanRepair(t.Context())
+	plan, err := again.PlanRepair(t.Context(), nil)
 	if err != nil || len(plan.Repairs) != 1 || plan.Repairs[0].State != RepairPossible {
 		t.Fatalf("%+v, %v", plan, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/record"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // RepairState is what can be done about a key that somebody hid or wrote over.
@@ -68,44 +69,92 @@ var repairFolders = []string{markerKey, record.PruneFolder, "packs/", "shards/",
 // PlanRepair searches a versioned bucket for what delete markers hide and what was overwritten, and
 // finds the version that is to be brought back: of a pack, a shard or a tree the one that has the
 // hash of its name, of other documents one that a trusted key signed for that very key, of
-// mgmtd.json one whose id such an envelope names. It changes nothing.
-func (s *Store) PlanRepair(ctx context.Context) (*RepairPlan, error) {
-	plan := &RepairPlan{}
-	b, ok := s.bucket.(bucket.Repairer)
-	if !ok {
-		return plan, nil
+// mgmtd.json one whose id such an envelope names. It changes nothing. A key with the one version
+// that was written costs no request of its own. progress may be nil; it is called from one
+// goroutine with how many keys were listed so far, and an error of it ends the search.
+func (s *Store) PlanRepair(ctx context.Context, progress func(examined int) error) (*RepairPlan,
+	error) {
+	p := &repairPlanner{store: s, progress: progress, plan: &RepairPlan{}}
+	var ok bool
+	if p.bucket, ok = s.bucket.(bucket.Repairer); !ok {
+		return p.plan, nil
 	}
 	var err error
-	if plan.Versioned, err = b.HasVersions(ctx); err != nil || !plan.Versioned {
-		return plan, err
+	if p.plan.Versioned, err = p.bucket.HasVersions(ctx); err != nil || !p.plan.Versioned {
+		return p.plan, err
 	}
-	pruned, err := s.Pruned(ctx)
-	if err != nil {
+	if p.pruned, err = s.Pruned(ctx); err != nil {
 		return nil, err
 	}
 	for _, folder := range repairFolders {
-		err := b.ListVersions(ctx, folder, func(key string, versions []bucket.Version) error {
-			class, source := classOf(key)
-			if class == ClassOther && key != markerKey {
-				return nil
-			}
-			plan.Examined++
-			r, err := s.examine(ctx, b, key, versions)
-			if r == nil || err != nil {
-				return err
-			}
-			r.Key, r.Class, r.Source, r.Versions = key, class, source, len(versions)
-			if class == ClassEnvelope && r.State == RepairPossible {
-				err = s.explainRepair(ctx, b, r, pruned)
-			}
-			plan.Repairs = append(plan.Repairs, *r)
-			return err
-		})
-		if err != nil {
+		if err := p.examineFolder(ctx, folder); err != nil {
 			return nil, err
 		}
 	}
-	return plan, nil
+	return p.plan, nil
+}
+
+// repairReads is how many keys are examined at once. Each is one version in memory at a time, and of
+// a pack or a shard not even that.
+const repairReads = 16
+
+// repairPlanner is one PlanRepair.
+type repairPlanner struct {
+	store    *Store
+	bucket   bucket.Repairer
+	pruned   Pruned
+	progress func(examined int) error
+	plan     *RepairPlan
+}
+
+// examineFolder adds what is wrong with the keys of a folder to the plan, in the order of the list.
+func (p *repairPlanner) examineFolder(ctx context.Context, folder string) error {
+	g, gctx := task.WithContext(ctx)
+	g.SetLimit(repairReads)
+	var found []*Repair // in the order of the list; without a class when nothing is wrong
+	err := p.bucket.ListVersions(gctx, folder, func(key string, versions []bucket.Version) error {
+		class, source := classOf(key)
+		if class == ClassOther && key != markerKey {
+			return nil
+		}
+		p.plan.Examined++
+		if p.progress != nil {
+			if err := p.progress(p.plan.Examined); err != nil {
+				return err
+			}
+		}
+		if untouched(versions) {
+			return nil
+		}
+		r := &Repair{}
+		found = append(found, r)
+		g.Go(func() error {
+			wrong, err := p.examine(gctx, key, versions)
+			if wrong == nil || err != nil {
+				return err
+			}
+			*r = *wrong
+			r.Key, r.Class, r.Source, r.Versions = key, class, source, len(versions)
+			if class == ClassEnvelope && r.State == RepairPossible {
+				err = p.store.explainRepair(gctx, p.bucket, r, p.pruned)
+			}
+			return err
+		})
+		return gctx.Err()
+	})
+	// The error of a key ends the list, too, and says more.
+	if waited := g.Wait(); waited != nil {
+		return waited
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range found {
+		if r.Class != "" {
+			p.plan.Repairs = append(p.plan.Repairs, *r)
+		}
+	}
+	return nil
 }
 
 // explainRepair marks an envelope that was removed on purpose.
@@ -128,18 +177,15 @@ func (s *Store) explainRepair(ctx context.Context, b bucket.Versioned, r *Repair
 }
 
 // examine returns what is wrong with a key, or nil when its current version is the right one.
-func (s *Store) examine(ctx context.Context, b bucket.Versioned, key string,
-	versions []bucket.Version) (*Repair, error) {
-	if untouched(versions) {
-		return nil, nil //nolint:nilnil // nothing was written over it
-	}
+func (p *repairPlanner) examine(ctx context.Context, key string, versions []bucket.Version) (
+	*Repair, error) {
 	top, written := versions[0], writtenOf(versions)
 	r := &Repair{Hidden: top.Deleted, State: RepairPossible}
-	good, err := s.goodVersion(ctx, b, key, written)
+	good, err := p.store.goodVersion(ctx, p.bucket, key, written)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		r.State, r.Reason = RepairLost, "no version of it is proven to be the right one"
-		if layoutClass(key) == "" && !s.keys.CanTrust() {
+		if layoutClass(key) == "" && !p.store.keys.CanTrust() {
 			r.Reason += ": that takes a trusted key"
 		}
 		return r, nil
@@ -232,27 +278,18 @@ func (s *Store) judgeVersion(ctx context.Context, b bucket.Versioned, key string
 	if v.Size > most {
 		return 0, 0, nil
 	}
-	skip := func(err error) error {
-		if ctx.Err() != nil || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrStoreMissing) {
-			return err
-		}
-		return nil // it cannot be read: it is not the one
-	}
+	// What cannot be read is not the right version.
 	if content {
 		sum, err := b.VersionSHA256(ctx, key, v.ID)
-		if err != nil {
-			return 0, 0, skip(err)
+		if err == nil && sum == "" {
+			read = v.Size
+			sum, err = bucket.HashVersion(ctx, b, key, v.ID, most)
 		}
-		if sum == Key(key).SHA256() {
-			return finalRank, 0, nil
-		}
-		if sum != "" {
-			return 0, 0, nil
-		}
+		return rankOf(err == nil && sum == Key(key).SHA256()), read, fatal(ctx, err)
 	}
 	data, err := bucket.ReadVersion(ctx, b, key, v.ID, most)
 	if err != nil {
-		return 0, v.Size, skip(err)
+		return 0, v.Size, fatal(ctx, err)
 	}
 	rank, err = s.judge(ctx, key, data)
 	return rank, v.Size, err
@@ -285,8 +322,8 @@ func (s *Store) judge(ctx context.Context, key string, data []byte) (int64, erro
 		if err != nil {
 			return 0, nil //nolint:nilerr // not the key of an envelope
 		}
-		e, err := s.openEnvelope(k, data)
-		return rankOf(err == nil && e.Trust == Trusted), nil
+		e, err := s.openProvenHidden(ctx, k, data)
+		return rankOf(err == nil && e.Trust == Trusted), fatal(ctx, err)
 	case record.OwnerFolder:
 		o, err := s.openOwner(key, data, "")
 		if err != nil || o.Trust != Trusted || !s.Vouches(o) {

@@ -12,7 +12,7 @@ import (
 // planRepair plans, and returns what was found by state.
 func planRepair(t *testing.T, s *Store) (*RepairPlan, map[RepairState][]string) {
 	t.Helper()
-	plan, err := s.PlanRepair(t.Context())
+	plan, err := s.PlanRepair(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ func (s *Store) RunRepair(ctx context.Context, plan *RepairPlan,
 	if !ok {
 		return nil
 	}
+	defer s.ancestry.forget()
 	var pruned Pruned
 	var read time.Time
 	for _, r := range plan.Repairs {

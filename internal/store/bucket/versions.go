@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -115,4 +116,21 @@ func ReadVersion(ctx context.Context, b Versioned, key, id string, most int64) (
 		return nil, err
 	}
 	return readWhole(r, key, most)
+}
+
+// HashVersion reads a whole version of a key and returns the SHA-256 of its bytes, in hex, without
+// holding them. One of more than most bytes is a *CorruptError.
+func HashVersion(ctx context.Context, b Versioned, key, id string, most int64) (sum string,
+	err error) {
+	r, err := b.GetVersion(ctx, key, id)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	h := sha256.New()
+	size, err := io.Copy(h, io.LimitReader(r, most+1))
+	if err == nil && size > most {
+		err = &CorruptError{Key: key, Reason: fmt.Sprintf("it is larger than %d bytes", most)}
+	}
+	return hex.EncodeToString(h.Sum(nil)), err
 }

@@ -488,7 +488,7 @@ type RepairSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the bucket has versions; without, nothing can be brought back.
 	Versioned bool `protobuf:"varint,1,opt,name=versioned,proto3" json:"versioned,omitempty"`
-	// How many keys were looked at.
+	// How many keys were looked at, so far or at all.
 	Examined      int64 `protobuf:"varint,2,opt,name=examined,proto3" json:"examined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -638,7 +638,7 @@ func (x *RepairKey) GetVersions() int64 {
 	return 0
 }
 
-// PlanRepairResponse is one piece of a plan: the summary first, then the keys in the order in which a
+// PlanRepairResponse is one piece of a plan: summaries first, then the keys in the order in which a
 // run brings them back.
 type PlanRepairResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -713,7 +713,7 @@ type isPlanRepairResponse_Item interface {
 }
 
 type PlanRepairResponse_Summary struct {
-	// Once.
+	// Before the keys. While the plan is made it is repeated with more and more keys; the last counts.
 	Summary *RepairSummary `protobuf:"bytes,1,opt,name=summary,proto3,oneof"`
 }
 
@@ -726,7 +726,7 @@ func (*PlanRepairResponse_Summary) isPlanRepairResponse_Item() {}
 
 func (*PlanRepairResponse_Key) isPlanRepairResponse_Item() {}
 
-// RunRepairResponse is one piece of a run: the summary first, then each key when it is done.
+// RunRepairResponse is one piece of a run: summaries first, then each key when it is done.
 type RunRepairResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The piece.
@@ -800,7 +800,7 @@ type isRunRepairResponse_Item interface {
 }
 
 type RunRepairResponse_Summary struct {
-	// Once.
+	// Before the keys. While the plan is made it is repeated with more and more keys; the last counts.
 	Summary *RepairSummary `protobuf:"bytes,1,opt,name=summary,proto3,oneof"`
 }
 

@@ -18,14 +18,10 @@ import (
 // HasVersions implements Repairer.
 func (b *Bucket) HasVersions(ctx context.Context) (bool, error) { return b.isVersioned(ctx) }
 
-// versionsOf converts the versions of one key.
-func versionsOf(found []minio.ObjectInfo) []bucket.Version {
-	var list []bucket.Version
-	for _, v := range found {
-		list = append(list, bucket.Version{ID: v.VersionID, Size: v.Size,
-			Modified: wholeSeconds(v.LastModified), Current: v.IsLatest, Deleted: v.IsDeleteMarker})
-	}
-	return list
+// versionOf converts a version. Its time has milliseconds where the server gives them.
+func versionOf(v minio.ObjectInfo) bucket.Version {
+	return bucket.Version{ID: v.VersionID, Size: v.Size, Modified: v.LastModified,
+		Current: v.IsLatest, Deleted: v.IsDeleteMarker}
 }
 
 // Versions implements Versioned.
@@ -36,30 +32,32 @@ func (b *Bucket) Versions(ctx context.Context, key string) ([]bucket.Version, er
 	if versioned, err := b.isVersioned(ctx); err != nil || !versioned {
 		return nil, err
 	}
-	found, err := b.listVersions(ctx, key)
-	return versionsOf(found), err
+	return b.listVersions(ctx, key)
 }
 
 // ListVersions implements Repairer. It lists all before it calls fn: a page of versions cannot be
-// asked for again by itself.
+// asked for again by itself, and some servers list the delete markers of a page after its other
+// versions. What it holds of a version meanwhile is no more than fn gets.
 func (b *Bucket) ListVersions(ctx context.Context, prefix string,
 	fn func(string, []bucket.Version) error) error {
 	if versioned, err := b.isVersioned(ctx); err != nil || !versioned || !canBePrefix(prefix) {
 		return err
 	}
-	byKey := map[string][]minio.ObjectInfo{}
+	byKey := map[string][]bucket.Version{}
 	err := b.eachVersion(ctx, prefix, func() { clear(byKey) }, func(v minio.ObjectInfo) {
 		key := strings.TrimPrefix(v.Key, b.key(""))
 		if bucket.ValidateKey(key) == nil && key != conditionalKey {
-			byKey[key] = append(byKey[key], v)
+			byKey[key] = append(byKey[key], versionOf(v))
 		}
 	})
 	if err != nil {
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		sortVersions(byKey[key])
-		if err := fn(key, versionsOf(byKey[key])); err != nil {
+		versions := byKey[key]
+		delete(byKey, key)
+		sortVersions(versions)
+		if err := fn(key, versions); err != nil {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ func s3Repairs(t *testing.T, server *s3test.Server) {
 				mark(t, c, name, key)
 			}
 		}
-		plan, err := open().PlanRepair(t.Context())
+		plan, err := open().PlanRepair(t.Context(), nil)
 		if err != nil || !plan.Versioned || len(plan.Repairs) != len(spoiled) {
 			t.Fatalf("%s: plan %+v, %v", name, plan, err)
 		}
@@ -70,7 +70,7 @@ func s3Repairs(t *testing.T, server *s3test.Server) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := open().PlanRepair(t.Context()); err != nil || len(again.Repairs) > 0 {
+		if again, err := open().PlanRepair(t.Context(), nil); err != nil || len(again.Repairs) > 0 {
 			t.Errorf("%s: a second repair finds %+v, %v", name, again, err)
 		}
 		e, err := open().GetEnvelope(t.Context(), signed.Key())

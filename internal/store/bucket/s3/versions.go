@@ -47,11 +47,11 @@ func refused(err error) bool {
 }
 
 // listVersions returns the versions and delete markers of one key, the newest first.
-func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectInfo, error) {
-	var found []minio.ObjectInfo
+func (b *Bucket) listVersions(ctx context.Context, key string) ([]bucket.Version, error) {
+	var found []bucket.Version
 	err := b.eachVersion(ctx, key, func() { found = nil }, func(v minio.ObjectInfo) {
 		if v.Key == b.key(key) { // and not one that only begins so
-			found = append(found, v)
+			found = append(found, versionOf(v))
 		}
 	})
 	sortVersions(found)
@@ -80,17 +80,20 @@ func (b *Bucket) eachVersion(ctx context.Context, prefix string, reset func(),
 }
 
 // sortVersions puts the versions of one key in order, newest first: some servers give delete
-// markers last.
-func sortVersions(found []minio.ObjectInfo) {
-	slices.SortStableFunc(found, func(a, b minio.ObjectInfo) int {
+// markers last. Afterwards their times are in whole seconds.
+func sortVersions(found []bucket.Version) {
+	slices.SortStableFunc(found, func(a, b bucket.Version) int {
 		switch {
-		case a.IsLatest == b.IsLatest:
-			return b.LastModified.Compare(a.LastModified)
-		case a.IsLatest:
+		case a.Current == b.Current:
+			return b.Modified.Compare(a.Modified)
+		case a.Current:
 			return -1
 		}
 		return 1
 	})
+	for i := range found {
+		found[i].Modified = wholeSeconds(found[i].Modified)
+	}
 }
 
 // deleted reports whether a key that the server says exists is in fact deleted: versitygw counts a
@@ -136,11 +139,11 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	// good, or it is listed and can be read.
 	for _, markers := range []bool{true, false} {
 		for _, v := range slices.Backward(versions) {
-			if v.IsDeleteMarker != markers {
+			if v.Deleted != markers {
 				continue
 			}
-			if _, err := b.deleteOne(ctx, key, v.VersionID); err != nil {
-				return b.whyRetained(ctx, key, v.VersionID, err)
+			if _, err := b.deleteOne(ctx, key, v.ID); err != nil {
+				return b.whyRetained(ctx, key, v.ID, err)
 			}
 		}
 	}
