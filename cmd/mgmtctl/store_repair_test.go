@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -59,5 +60,26 @@ func TestStoreRepairExitsByWhatIsLeft(t *testing.T) {
 			}
 			runner{fake: f}.run(t, "store repair "+tt.line+storeFlags).want(t, tt.exit)
 		})
+	}
+}
+
+// TestAPlanOfARepairShowsProgress: the service repeats the summary while it plans, and the last one
+// counts. Progress is on stderr only.
+func TestAPlanOfARepairShowsProgress(t *testing.T) {
+	for _, line := range []string{"plan", "run --yes"} {
+		f := newFake()
+		for _, n := range []int64{1000, 2000, 2345} {
+			summary := &mgmtv1.RepairSummary{Versioned: true, Examined: n}
+			f.repairPlan = append(f.repairPlan, &mgmtv1.PlanRepairResponse{
+				Item: &mgmtv1.PlanRepairResponse_Summary{Summary: summary}})
+			f.repaired = append(f.repaired, &mgmtv1.RunRepairResponse{
+				Item: &mgmtv1.RunRepairResponse_Summary{Summary: summary}})
+		}
+		got := runner{fake: f}.run(t, "store repair "+line+storeFlags)
+		got.want(t, 0)
+		if !strings.Contains(got.stdout, "2345 keys") || strings.Contains(got.stdout, "2000") ||
+			!strings.Contains(got.stderr, "keys looked at: 2000") {
+			t.Errorf("stdout %s\nstderr %s", got.stdout, got.stderr)
+		}
 	}
 }
