@@ -52,7 +52,8 @@ func TestOldSnapshotsStayTrustedThroughPrunesAfterATheft(t *testing.T) {
 	w.hourly(t, b, 7)
 	retained := before[30].Key()
 	b.retained[retained.String()] = true
-	for day, policy := range []Policy{{Last: 30, Daily: 20}, {Last: 3, Daily: 20}, {Last: 1, Daily: 6}} {
+	for day, policy := range []Policy{{Last: 30, Daily: 20}, {Last: 3, Daily: 20},
+		{Last: 1, Daily: 6}} {
 		b.pass(12 * time.Hour)
 		w.hourly(t, b, 2)
 		b.pass(12 * time.Hour)

@@ -238,7 +238,9 @@ func FuzzPruneRecord(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	const key = "prunes/20260102T030405.678Z-0123456789ab.json"
 	good, err := s.signer().Encode(key, &record.Prune{Header: s.signer().Header(key), Time: testTime,
-		Removed: map[string][]Range{testSource: {{From: 1, To: 3}, {From: 5, To: 9}}}}, maxPruneRecord)
+		Removed: map[string][]Range{testSource: {{From: 1, To: 3}, {From: 5, To: 9}}},
+		Links: map[string][]record.Link{testSource: {{SHA256: layout.SHA256Hex(nil),
+			Parent: Parent{ID: "0123456789ab", SHA256: layout.SHA256Hex(nil)}}}}}, maxPruneRecord)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -251,6 +253,11 @@ func FuzzPruneRecord(f *testing.F) {
 			return
 		} else if trust := signature.Trust; trust == Trusted || trust == UnknownSigner {
 			t.Errorf("trust %s without any key", trust)
+		}
+		for _, l := range bySHA256(r.Links[testSource])[layout.SHA256Hex(nil)] {
+			if !l.Valid() {
+				t.Errorf("it leads to %v", l)
+			}
 		}
 		for _, ranges := range r.Removed {
 			merged := record.MergeRanges(ranges)

@@ -43,6 +43,15 @@ func (s aged) List(ctx context.Context, prefix string, fn func(bucket.Info) erro
 	})
 }
 
+// trustedNumbers returns envelopes with numbers, as if they were read.
+func trustedNumbers(numbers []int64) (list []*Signed) {
+	for _, n := range numbers {
+		list = append(list, &Signed{Envelope: testEnvelope("", n),
+			Signature: Signature{Trust: Trusted}})
+	}
+	return list
+}
+
 func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 	o, root := testKeys(t), t.TempDir()
 	records := aged{directory.New(root)}
@@ -53,12 +62,8 @@ func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := Removal{Numbers: removed}
-		for _, n := range there {
-			e := testEnvelope("", n)
-			r.Stay = append(r.Stay, &Signed{Envelope: e, Signature: Signature{Trust: Trusted}})
-		}
-		at, err := s.PutPruneRecord(t.Context(), before, r, testTime)
+		at, err := s.PutPruneRecord(t.Context(), before, Removal{Numbers: removed,
+			Stay: trustedNumbers(there)}, testTime)
 		if err != nil || at.IsZero() {
 			t.Fatalf("%v, %v", at, err)
 		}

@@ -167,9 +167,12 @@ func TestOnlyATrustedPruneRecordLeadsOverAGap(t *testing.T) {
 		early bool
 		want  []int64
 	}{
-		"the stolen key":          {signer: func(f *theft) KeyOptions { return f.old }, want: []int64{3, 4}},
-		"the stolen key, earlier": {signer: func(f *theft) KeyOptions { return f.old }, early: true, want: []int64{3, 4}},
-		"an unknown key":          {signer: func(*theft) KeyOptions { return testKeys(t) }, want: []int64{3, 4}},
+		"the stolen key": {signer: func(f *theft) KeyOptions { return f.old },
+			want: []int64{3, 4}},
+		"the stolen key, earlier": {signer: func(f *theft) KeyOptions { return f.old },
+			early: true, want: []int64{3, 4}},
+		"an unknown key": {signer: func(*theft) KeyOptions { return testKeys(t) },
+			want: []int64{3, 4}},
 		"a key of another source": {signer: func(*theft) KeyOptions { return elsewhere },
 			read: func(f *theft) KeyOptions {
 				f.fresh.TrustedKeys = append(f.fresh.TrustedKeys, limited(elsewhere,

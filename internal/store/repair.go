@@ -94,8 +94,8 @@ func (s *Store) PlanRepair(ctx context.Context, progress func(examined int) erro
 	return p.plan, nil
 }
 
-// repairReads is how many keys are examined at once. Each is one version in memory at a time, and of
-// a pack or a shard not even that.
+// repairReads is how many keys are examined at once. Each takes the memory of one document; a pack,
+// shard or tree is hashed without being held.
 const repairReads = 16
 
 // repairPlanner is one PlanRepair.

@@ -120,7 +120,8 @@ func TestAPlanOfARepairCostsNothingPerUntouchedKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := byState(plan.Repairs); !slices.Equal(found[RepairPossible], spoiled) || len(found) != 1 {
+	if found := byState(plan.Repairs); len(found) != 1 ||
+		!slices.Equal(found[RepairPossible], spoiled) {
 		t.Errorf("planned %v, want %v", found, spoiled)
 	}
 	if keys := len(b.Keys("")); last != keys || plan.Examined != keys {
