@@ -148,6 +148,7 @@ func (t *Table) Tag() string { return t.orBuiltin().tag }
 func (t *Table) Fingerprint() string {
 	t = t.orBuiltin()
 	h := sha256.New()
+	_, _ = fmt.Fprintln(h, helmStorage, LabelHelmOwner, LabelHelmRelease)
 	for i := range defaults {
 		_, _ = fmt.Fprintf(h, "%+v\n", defaults[i].row.Refs)
 	}

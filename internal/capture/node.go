@@ -43,7 +43,8 @@ var (
 	objectKeys   = []string{"metadata", "spec"}
 	metadataKeys = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp",
 		"ownerReferences", "labels", "annotations"}
-	labelKeys      = []string{capi.LabelClusterName, capi.LabelMove, capi.LabelMoveHierarchy}
+	labelKeys = []string{capi.LabelClusterName, capi.LabelMove, capi.LabelMoveHierarchy,
+		capi.LabelHelmOwner, capi.LabelHelmRelease}
 	annotationKeys = []string{capi.AnnotationPaused, capi.AnnotationWasPaused,
 		capi.AnnotationWorkloadID}
 )
@@ -53,7 +54,8 @@ var (
 func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	var parts [2]gjson.Result
 	var meta [8]gjson.Result
-	var labels, annotations [3]gjson.Result
+	var labels [5]gjson.Result
+	var annotations [3]gjson.Result
 	//nolint:gosec // no copy: what leaves this function was copied by strings.Clone or shared
 	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw)))
 	pick(root, objectKeys, parts[:])
@@ -86,6 +88,9 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		n.Paused = was.String() == capi.WasTrue
 	}
 	n.Cluster = shared(r.clusterName(n, labels[0], spec))
+	if n.Cluster == "" && n.GroupKind() == capi.Secret {
+		n.Cluster = shared(capi.ClusterOfHelmStorage(n.Name, text(labels[3]), text(labels[4])))
+	}
 	if n.GroupKind() == capi.Cluster {
 		if !was.Exists() {
 			n.Paused = n.Paused || spec.Get("paused").Bool()

@@ -1,0 +1,17 @@
+package capi
+
+import "testing"
+
+func TestHelmStorageBelongsToTheWorkloadClusterOfItsReleaseName(t *testing.T) {
+	for _, tt := range []struct{ name, owner, release, want string }{
+		{"sh.helm.release.v1.web.v3", "helm", "web", "web"},
+		{"sh.helm.release.v1.web-db.v1", "helm", "web", ""},
+		{"sh.helm.release.v1.web.v3", "somebody", "web", ""},
+		{"sh.helm.release.v1.web.v3", "helm", "", ""},
+		{"web", "helm", "web", ""},
+	} {
+		if got := ClusterOfHelmStorage(tt.name, tt.owner, tt.release); got != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}
