@@ -60,6 +60,10 @@ var overrideCommands = map[object.Code]string{
 	object.CodeEpochWentBack:      "then add --force epoch-went-back",
 	object.CodeOwnedElsewhere: "--force owned-elsewhere=NAME, with the name of that one, " +
 		"takes it over",
+	object.CodeGitOpsOwner:       "or move with --suspend-gitops",
+	object.CodeGitOpsOwnerRemote: "then add --force gitops-owner-remote",
+	object.CodeGitOpsUnread:      "then add --force gitops-unread",
+
 	object.CodeProviderOlder: "--force provider-older takes the risk",
 	object.CodePauseUnknown:  "then add --force pause-unknown",
 	object.CodeIncomplete:    "--force incomplete restores it without them",

@@ -27,7 +27,8 @@ type moveFlags struct {
 
 // moveFlagNames are the flags that a plan already contains.
 var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector",
-	"drop-owner", "accept-difference", "managed-fields", "force", "no-fence"}
+	"drop-owner", "accept-difference", "managed-fields", "force", "no-fence",
+	"suspend-gitops"}
 
 func newMoveFlags(cmd *cobra.Command) *moveFlags {
 	spec := &mgmtv1.MoveSpec{Selection: &mgmtv1.Selection{}}
@@ -45,6 +46,8 @@ func newMoveFlags(cmd *cobra.Command) *moveFlags {
 	addForce(cmd, &spec.ForceCodes, object.Moves)
 	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+
 		"only a lock on the source prevents another host from doing the same")
+	set.BoolVar(&spec.SuspendGitops, "suspend-gitops", false, "suspend on the source, from the root "+
+		"down, the tools that apply what moves (gitops-owner); a rollback resumes them")
 	return f
 }
 

@@ -27,7 +27,8 @@ Changes: on the target it creates objects and releases them. On the source it pa
 after the hand-over, deletes it there without its controllers seeing a deletion. The store gets
 snapshots and ownership records. The admission policy mgmtd-moved stays on the source: it denies to
 create there again what has moved. Where it cannot be made, the plan warns (policy-not-armed):
-suspend a GitOps tool that would do so.
+suspend a GitOps tool that would do so. With --suspend-gitops it also suspends there, before the
+first pause, the tools that apply what moves, and leaves them suspended.
 Does not change: machines, and everything else that the workload clusters run on. A different object
 on the target is a finding and is never overwritten. Nothing is deleted on the source before its
 snapshot and its copy are verified. What others on the source still need is copied and stays.

@@ -154,7 +154,7 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events = testMove(succeeded, 0, nil), testEvents(succeeded)
 	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d "+
-		"--selector tier=gold --force locked --no-fence --location vault"+
+		"--selector tier=gold --force locked --no-fence --suspend-gitops --location vault"+
 		" --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields all --concurrency 3 --canary c/d "+
 		"--max-failures 2 --observe 90s --post-flight-timeout 9m").want(t, 0)
@@ -170,7 +170,7 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["locked"],"location":"vault",` +
 		`"managedFields":"MANAGED_FIELDS_ALL","noFence":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
-		`"source":"prod","target":"new"},` +
+		`"source":"prod","suspendGitops":true,"target":"new"},` +
 		`"tuning":{"canary":"c/d","concurrency":3,"maxFailures":2,"observe":"90s",` +
 		`"postFlightTimeout":"540s"}}`
 	if sorted, _ := json.Marshal(req); string(sorted) != want {

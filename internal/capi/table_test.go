@@ -25,11 +25,6 @@ func TestEveryRowSaysWhereItIsFrom(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, m := range gitOpsMarks {
-		if m.source == "" {
-			t.Errorf("mark %s has no source", m.label)
-		}
-	}
 }
 
 func TestNewRefusesRowsThatCannotBe(t *testing.T) {

@@ -70,6 +70,9 @@ var (
 	LeaseKind = Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
 		Version:  "v1",
 		Resource: "leases", Namespaced: true, Served: []string{"v1"}}
+	// DeploymentKind is the kind in which controllers run.
+	DeploymentKind = Kind{GroupKind: object.GroupKind{Group: "apps", Kind: "Deployment"},
+		Version: "v1", Resource: "deployments", Namespaced: true, Status: true, Served: []string{"v1"}}
 	crdKind = Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
 		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 )

@@ -27,6 +27,7 @@ type checker struct {
 	findings []object.Finding
 	locks    map[string]string
 	ids      map[string]string // units by id of the workload cluster
+	suspend  []Suspension      // the owners that the move suspends, roots first
 }
 
 func (c *checker) add(f object.Finding) { c.findings = append(c.findings, f) }
@@ -36,6 +37,8 @@ var checks = []preflight.Check[*checker]{
 	{Name: "fence", Run: checkFence},
 	{Name: "pools", Run: checkPools},
 	{Name: "units", Run: checkUnits},
+	{Name: "gitops", Run: checkGitOps},
+	{Name: "autoscalers", Run: checkAutoscalers},
 	{Name: "rights", Run: checkRights},
 	{Name: "cascade", Run: checkCascade},
 	{Name: "policy", Run: checkPolicy},
@@ -114,9 +117,6 @@ func (c *checker) checkNode(n *graph.Node) error {
 				Message: "operation " + operation + " is at work on it",
 				Hint:    "resume operation " + operation + " or roll it back"})
 		}
-		if capi.GitOpsOwned(gjson.GetBytes(raw, "metadata.labels").Map(), annotations) {
-			c.gitops(n)
-		}
 	case capi.Machine:
 		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
 			c.add(object.Finding{Severity: object.Error,
@@ -126,15 +126,6 @@ func (c *checker) checkNode(n *graph.Node) error {
 		}
 	}
 	return nil
-}
-
-func (c *checker) gitops(n *graph.Node) {
-	c.add(object.Finding{Severity: object.Warning, Code: object.CodeGitOpsOwner, Ref: n.Ref,
-		Unit: n.Unit,
-		Message: "a GitOps controller applies it: on the source it would end the pause, and create it " +
-			"again once it is gone",
-		Hint: "suspend what applies it, up to its root, before the move, and point it at the " +
-			"target afterwards"})
 }
 
 // checkPools reports pools of addresses that workload clusters which stay use, too. On both sides

@@ -101,7 +101,11 @@ func Run(ctx context.Context, o Options, r Request) error {
 		return err
 	}
 	stored := &StoredPlan{Plan: *plan, Tuning: r.Tuning, Location: o.Location}
-	if err := plan.Copy.Admit(ctx, o.Catalog, o.Journal, r.Tuning.Canary, r.Digest,
+	digest := r.Digest
+	if digest == plan.Digest() {
+		digest = plan.Copy.Digest()
+	}
+	if err := plan.Copy.Admit(ctx, o.Catalog, o.Journal, r.Tuning.Canary, digest,
 		stored); err != nil {
 		return err
 	}

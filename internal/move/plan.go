@@ -2,6 +2,9 @@ package move
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -21,6 +24,8 @@ type Spec struct {
 	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`
 	// Accept are the differences that keep no unit paused.
 	Accept []object.AcceptedDifference `json:"accept,omitempty"`
+	// SuspendGitOps: the move suspends the owners of what it moves, see package gitops.
+	SuspendGitOps bool `json:"suspendGitOps,omitempty"`
 }
 
 // copySpec returns the restore.Spec of the copy of some units; nil selects all.
@@ -43,10 +48,22 @@ type Plan struct {
 	// Epochs are the epochs of the ownership records that pre-flight found, by id of the workload
 	// cluster.
 	Epochs map[string]int64 `json:"epochs,omitempty"`
+	// Suspend are the owners that the move suspends before the first pause, roots first.
+	Suspend []Suspension `json:"suspend,omitempty"`
 }
 
 // Digest is a hash over what the plan does: two plans with one digest do the same.
-func (p *Plan) Digest() string { return p.Copy.Digest() }
+func (p *Plan) Digest() string {
+	if len(p.Suspend) == 0 {
+		return p.Copy.Digest()
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, p.Copy.Digest())
+	for _, s := range p.Suspend {
+		fmt.Fprintln(h, s.Owner)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
 
 // NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
 // Findings are in the plan; an error means that planning itself failed.
@@ -68,7 +85,8 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks}
+	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks,
+		Suspend: c.suspend}
 	copied, err := e.planCopy(ctx, restore.Input{Snapshot: source, Contents: contents,
 		Source: restore.Snapshot{Source: e.Source.Side, Time: source.Envelope.Time},
 		Spec:   spec.copySpec(nil), Owners: owners, Findings: findings})

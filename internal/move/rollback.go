@@ -50,10 +50,26 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name, err))
 		}
 	}
+	if len(errs) == 0 { // a unit that is stuck is still paused, and a tool would unpause it
+		if err := m.resumeGitOps(ctx, m.moved(forward)); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if len(forward) > 0 {
 		errs = append(errs, &ForwardError{Units: forward})
 	}
 	return errors.Join(errs...)
+}
+
+// moved returns the units that are handed over or retired already.
+func (m *run) moved(forward []string) []string {
+	moved := slices.Clone(forward)
+	for _, u := range m.Plan.Copy.Units {
+		if m.results.retired[u.Name] {
+			moved = append(moved, u.Name)
+		}
+	}
+	return moved
 }
 
 // rollBackUnit returns a unit to the source. The write of a hand-over that was begun may still

@@ -90,6 +90,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err != nil {
 		return err
 	}
+	if err := m.suspendGitOps(ctx); err != nil {
+		return err
+	}
 	for _, b := range m.batches {
 		m.copyAndHandOver(ctx, b)
 		if ctx.Err() != nil {
@@ -126,6 +129,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if err := m.reportSuspended(ctx, nil); err != nil {
+		return err
 	}
 	left, blocked := m.left(), m.blocked()
 	if m.results.first == nil && left == 0 && blocked == 0 {

@@ -69,15 +69,20 @@ const (
 	CodeHostedControlPlane  Code = "hosted-control-plane"
 
 	// Pre-flight of a move.
-	CodeNoFence        Code = "no-fence"
-	CodeNoMirror       Code = "no-mirror"
-	CodeIDNotUnique    Code = "id-not-unique"
-	CodeLocked         Code = "locked"
-	CodeProvisioning   Code = "provisioning"
-	CodeGitOpsOwner    Code = "gitops-owner"
-	CodePoolShared     Code = "pool-shared"
-	CodeGCWouldCascade Code = "gc-would-cascade"
-	CodeAPIDead        Code = "api-dead"
+	CodeNoFence      Code = "no-fence"
+	CodeNoMirror     Code = "no-mirror"
+	CodeIDNotUnique  Code = "id-not-unique"
+	CodeLocked       Code = "locked"
+	CodeProvisioning Code = "provisioning"
+	CodeGitOpsOwner  Code = "gitops-owner"
+	// CodeGitOpsOwnerRemote is about owners that the management cluster does not have.
+	CodeGitOpsOwnerRemote Code = "gitops-owner-remote"
+	CodeGitOpsUnread      Code = "gitops-unread"
+	CodeGitOpsSuspended   Code = "gitops-suspended"
+	CodeAutoscaler        Code = "autoscaler"
+	CodePoolShared        Code = "pool-shared"
+	CodeGCWouldCascade    Code = "gc-would-cascade"
+	CodeAPIDead           Code = "api-dead"
 
 	CodeCopyAtWork     Code = "copy-at-work"
 	CodeCopyHeld       Code = "copy-held"
@@ -210,6 +215,7 @@ type Definition struct {
 func Definitions() []Definition {
 	all := append(planDefinitions(), realityDefinitions()...)
 	all = append(all, moveDefinitions()...)
+	all = append(all, gitOpsDefinitions()...)
 	all = append(all, marksDefinitions()...)
 	all = append(all, keyDefinitions()...)
 	all = append(all, forgetDefinitions()...)

@@ -39,14 +39,6 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Next:      "Wait for its Node, and move the workload cluster after that.",
 		},
 		{
-			Code: CodeGitOpsOwner, Area: AreaMove, Severities: []Severity{Warning},
-			Meaning: "A GitOps controller applies the object. On the source it would unpause " +
-				"it, and create it again after it is gone. On the target of a rollback from marks it " +
-				"would create it again, unpaused.",
-			Next: "Suspend the GitOps controller up to its root before the move, and point it " +
-				"at the target afterwards. Before a rollback, suspend it on the target.",
-		},
-		{
 			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "An address pool also serves workload clusters that stay. Both management " +
 				"clusters could hand out the same address.",

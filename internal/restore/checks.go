@@ -36,6 +36,8 @@ var checks = []preflight.Check[*planner]{
 	{Name: "collisions", Run: checkCollisions},
 	{Name: "hosted control planes", Run: checkHosted},
 	{Name: "reality", Run: checkReality},
+	{Name: "gitops", Run: checkGitOps},
+	{Name: "autoscalers", Run: checkAutoscalers},
 	{Name: "extra", Run: checkExtra},
 	{Name: "dry-run", Run: checkDryRun},
 	{Name: "status", Run: checkStatus},

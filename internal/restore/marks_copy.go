@@ -12,6 +12,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/gitops"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -148,11 +149,10 @@ func (m *marks) proven(cluster *graph.Node) (in map[*graph.Node]bool, operations
 	return in, slices.Sorted(maps.Keys(made)), nil
 }
 
-// gitOpsOwned reports whether a GitOps controller applies an object.
+// gitOpsOwned reports whether a tool applies an object.
 func (m *marks) gitOpsOwned(n *graph.Node) bool {
 	raw, err := m.Contents.Bytes(n.Ref)
-	return err == nil && capi.GitOpsOwned(gjson.GetBytes(raw, "metadata.labels").Map(),
-		gjson.GetBytes(raw, "metadata.annotations").Map())
+	return err == nil && gitops.Marked(n.Ref, raw)
 }
 
 // planShared adds the objects outside of units that lose an owner among what is removed, and those

@@ -12,10 +12,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// deployments are the kind in which controllers run.
-var deployments = kube.Kind{GroupKind: object.GroupKind{Group: "apps", Kind: "Deployment"},
-	Version: "v1", Resource: "deployments", Namespaced: true, Status: true, Served: []string{"v1"}}
-
 // findPlatform finds the namespaces of providers and of the platform, on both sides: by the
 // inventories of clusterctl, by labels, and by the Deployments of the target. Providers that were
 // installed with Helm, by an operator or by GitOps are in no inventory. The controllers there trust
@@ -43,7 +39,7 @@ func (p *planner) findPlatform(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return p.listPlatform(ctx, deployments, func(raw []byte) {
+	return p.listPlatform(ctx, kube.DeploymentKind, func(raw []byte) {
 		p.addPlatform(gjson.GetBytes(raw, "metadata.namespace").String(),
 			capi.PlatformWorkload(labelsOf(raw)))
 	})

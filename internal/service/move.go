@@ -73,7 +73,8 @@ func moveSpecFromProto(p *mgmtv1.MoveSpec) (move.Spec, error) {
 	accept, err := acceptedFromProto(p.GetAcceptDifferences())
 	return move.Spec{Selection: selection, Force: forced,
 		NoFence: p.GetNoFence(), DropOwners: dropOwners,
-		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept}, err
+		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept,
+		SuspendGitOps: p.GetSuspendGitops()}, err
 }
 
 func endpointsFromProto(p *mgmtv1.MoveSpec) endpointNames {

@@ -46,7 +46,10 @@ type MoveSpec struct {
 	// Codes of the findings to override, each of which becomes a warning: those that docs/findings.md
 	// marks for moves. "owned-elsewhere=NAME" has the name or the UID of the management cluster that
 	// the ownership records name. Any other code is INVALID_ARGUMENT.
-	ForceCodes    []string `protobuf:"bytes,10,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	ForceCodes []string `protobuf:"bytes,10,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	// Suspend the tools that apply the objects of what moves (finding "gitops-owner"), from the root
+	// down and before the first pause. A rollback resumes them; after the move they stay suspended.
+	SuspendGitops bool `protobuf:"varint,11,opt,name=suspend_gitops,json=suspendGitops,proto3" json:"suspend_gitops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,6 +145,13 @@ func (x *MoveSpec) GetForceCodes() []string {
 		return x.ForceCodes
 	}
 	return nil
+}
+
+func (x *MoveSpec) GetSuspendGitops() bool {
+	if x != nil {
+		return x.SuspendGitops
+	}
+	return false
 }
 
 // PlanMoveRequest asks for a plan.
@@ -524,7 +534,7 @@ var File_mgmt_v1_move_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\n" +
-	"\x12mgmt/v1/move.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\x1a\x15mgmt/v1/restore.proto\x1a\x16mgmt/v1/snapshot.proto\"\xe0\x02\n" +
+	"\x12mgmt/v1/move.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\x1a\x15mgmt/v1/restore.proto\x1a\x16mgmt/v1/snapshot.proto\"\x87\x03\n" +
 	"\bMoveSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x120\n" +
@@ -537,7 +547,8 @@ const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\x12accept_differences\x18\t \x03(\tR\x11acceptDifferences\x12\x1f\n" +
 	"\vforce_codes\x18\n" +
 	" \x03(\tR\n" +
-	"forceCodesJ\x04\b\x04\x10\x05R\x05force\"8\n" +
+	"forceCodes\x12%\n" +
+	"\x0esuspend_gitops\x18\v \x01(\bR\rsuspendGitopsJ\x04\b\x04\x10\x05R\x05force\"8\n" +
 	"\x0fPlanMoveRequest\x12%\n" +
 	"\x04spec\x18\x01 \x01(\v2\x11.mgmt.v1.MoveSpecR\x04spec\"\xa1\x01\n" +
 	"\n" +

@@ -1,0 +1,182 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/gitops"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/retry"
+)
+
+// suspendStep is the step that suspends owners. Its values are the switches as they were, by owner.
+func suspendStep() catalog.Step { return catalog.Step{Phase: "suspend-gitops"} }
+
+// suspendGitOps suspends the owners of the plan on the source, before anything is paused there:
+// roots first, so that no parent ends the suspension of what it applies. Then it waits for what
+// their tools are in the middle of. What an owner was is recorded before its switch is written, so
+// that a rollback after a crash gives it back.
+func (m *run) suspendGitOps(ctx context.Context) error {
+	if len(m.Plan.Suspend) == 0 {
+		return nil
+	}
+	err := m.Journal.Do(ctx, suspendStep(), func(ctx context.Context, h *catalog.StepHandle) error {
+		for _, s := range m.Plan.Suspend {
+			if err := m.suspendOwner(ctx, h, s.Owner); err != nil {
+				return err
+			}
+		}
+		// A reconciliation that read its owner right before the switch has not shown itself yet.
+		if err := retry.Sleep(ctx, m.Tuning.Settle); err != nil {
+			return err
+		}
+		return m.awaitIdle(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("suspend GitOps on the source: %w", err)
+	}
+	return nil
+}
+
+// suspendOwner suspends one owner. It leaves one alone that is suspended: then somebody else did
+// so, or an earlier attempt, which recorded it. An owner that is gone applies nothing.
+func (m *run) suspendOwner(ctx context.Context, h *catalog.StepHandle, owner object.Ref) error {
+	err := m.pauser.Change(ctx, owner, func(u *unstructured.Unstructured) (bool, error) {
+		was, suspended, err := gitops.ReadSwitch(u)
+		if err != nil || suspended {
+			return false, err
+		}
+		text, err := json.Marshal(was)
+		if err != nil {
+			return false, err
+		}
+		if err := h.Record(ctx, catalog.Value{Key: owner.String(), Data: text}); err != nil {
+			return false, err
+		}
+		if err := h.Sync(ctx); err != nil {
+			return false, err
+		}
+		return true, gitops.SetSwitch(u)
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// awaitIdle waits until no tool is applying the objects of a suspended owner any more.
+func (m *run) awaitIdle(ctx context.Context) error {
+	return restore.Wait(ctx, restore.WaitError{Side: "source",
+		What: "the tools of suspended owners to end their work"}, m.Tuning.Wait, m.Plan.Suspend,
+		func(ctx context.Context, all []Suspension) (left []Suspension, first string, err error) {
+			for _, s := range all {
+				k, _ := kube.FindKind(m.Source.Kinds, s.Owner.GroupKind())
+				u, err := m.Source.Reader.Get(ctx, k, s.Owner.Namespace, s.Owner.Name)
+				why := ""
+				switch {
+				case apierrors.IsNotFound(err):
+				case err != nil && kube.Transient(err):
+					why = err.Error()
+				case err != nil:
+					return nil, "", fmt.Errorf("%s: %w", s.Owner, err)
+				default:
+					why = gitops.Busy(u)
+				}
+				if why != "" {
+					left, first = append(left, s), s.Owner.String()+": "+why
+				}
+			}
+			return left, first, nil
+		})
+}
+
+// resumeGitOps gives the owners back that the move suspended, those below first. With units that
+// stay moved, the owners that apply their objects stay suspended, since they would create them
+// again; a finding names them.
+func (m *run) resumeGitOps(ctx context.Context, moved []string) error {
+	if len(m.Plan.Suspend) == 0 {
+		return nil
+	}
+	stays := func(s Suspension) bool {
+		return slices.ContainsFunc(s.Units, func(u string) bool { return slices.Contains(moved, u) })
+	}
+	if slices.ContainsFunc(m.Plan.Suspend, stays) {
+		return errors.Join(m.resumeOwners(ctx, stays), m.reportSuspended(ctx, stays))
+	}
+	return m.Journal.Undo(ctx, suspendStep(), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		return m.resumeOwners(ctx, stays)
+	})
+}
+
+// suspensions returns the owners that the move has suspended, with their switches as they were.
+func (m *run) suspensions(ctx context.Context) (map[object.Ref]gitops.Switch, error) {
+	values, err := m.Journal.Values(ctx, suspendStep())
+	if err != nil {
+		return nil, err
+	}
+	ours := map[object.Ref]gitops.Switch{}
+	for _, s := range m.Plan.Suspend {
+		if text, ok := values[s.Owner.String()]; ok {
+			var was gitops.Switch
+			if err := json.Unmarshal(text, &was); err != nil {
+				return nil, fmt.Errorf("decode the switch of %s: %w", s.Owner, err)
+			}
+			ours[s.Owner] = was
+		}
+	}
+	return ours, nil
+}
+
+func (m *run) resumeOwners(ctx context.Context, stays func(Suspension) bool) error {
+	ours, err := m.suspensions(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range slices.Backward(m.Plan.Suspend) {
+		was, ok := ours[s.Owner]
+		if !ok || stays(s) {
+			continue
+		}
+		err := m.pauser.Change(ctx, s.Owner, func(u *unstructured.Unstructured) (bool, error) {
+			return gitops.ResetSwitch(u, was)
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("resume GitOps: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reportSuspended reports those owners that a run leaves suspended; nil stays for all.
+func (m *run) reportSuspended(ctx context.Context, stays func(Suspension) bool) error {
+	ours, err := m.suspensions(ctx)
+	if err != nil || len(ours) == 0 {
+		return err
+	}
+	var findings []object.Finding
+	for _, s := range m.Plan.Suspend {
+		was, ok := ours[s.Owner]
+		if !ok || stays != nil && !stays(s) {
+			continue
+		}
+		findings = append(findings, object.Finding{Severity: object.Warning,
+			Code: object.CodeGitOpsSuspended, Ref: s.Owner,
+			Message: "the move suspended it and leaves it so: resumed, it creates on the source what " +
+				"has moved (" + strings.Join(s.Units, ", ") + ")",
+			Hint: "remove from Git what has moved, or point it at the target, then " +
+				gitops.HowToResume(s.Owner, was)})
+	}
+	return m.Journal.EmitFindings(ctx, findings)
+}

@@ -1,0 +1,143 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// kustomizations is the kind of Flux's Kustomizations. Its CRD here has the group, the kind and the
+// versions of fluxcd/kustomize-controller v1.9.4,
+// config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml, and no schema.
+var kustomizations = kube.Kind{GroupKind: object.GroupKind{Group: "kustomize.toolkit.fluxcd.io",
+	Kind: "Kustomization"}, Version: "v1", Resource: "kustomizations", Namespaced: true}
+
+const kustomizationCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+	"metadata":{"name":"kustomizations.kustomize.toolkit.fluxcd.io"},
+	"spec":{"group":"kustomize.toolkit.fluxcd.io","scope":"Namespaced","names":{"kind":"Kustomization",
+		"listKind":"KustomizationList","plural":"kustomizations","singular":"kustomization"},
+	"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},
+		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
+
+// make creates an object of the source from a JSON text.
+func (fx *fixture) make(k kube.Kind, text string) *unstructured.Unstructured {
+	fx.t.Helper()
+	u := &unstructured.Unstructured{}
+	must(fx.t, json.Unmarshal([]byte(text), &u.Object))
+	u, err := fx.source().Writer().Create(fx.t.Context(), k, u)
+	must(fx.t, err)
+	return u
+}
+
+// installFlux makes a root Kustomization, which applies another, which applies all Clusters of the
+// fleet. Nobody reconciles them.
+func (fx *fixture) installFlux() {
+	fx.t.Helper()
+	crds := kube.Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
+		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+	crd := fx.make(crds, kustomizationCRD)
+	w := fx.source().Writer()
+	fx.t.Cleanup(func() {
+		must(fx.t, w.Delete(context.Background(), crds, "", crd.GetName(), crd.GetUID(), ""))
+	})
+	for {
+		_, err := fx.source().Reader().List(fx.t.Context(), kustomizations,
+			kube.ListOptions{Limit: 1}, func([]byte) error { return nil })
+		if err == nil {
+			break
+		}
+		if !apierrors.IsNotFound(err) {
+			fx.t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	labels := `"labels":{"kustomize.toolkit.fluxcd.io/name":"root",
+		"kustomize.toolkit.fluxcd.io/namespace":"` + fx.namespace + `"}`
+	head := `{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","metadata":{
+		"namespace":"` + fx.namespace + `",`
+	fx.make(kustomizations, head+`"name":"root",`+labels+`},"spec":{"prune":true}}`)
+	fx.make(kustomizations, head+`"name":"apps",`+labels+`},"spec":{"suspend":false}}`)
+	for _, unit := range allUnits {
+		fx.change(0, clusterRef(fx.namespace, unit), func(u *unstructured.Unstructured) {
+			all := u.GetLabels()
+			if all == nil {
+				all = map[string]string{}
+			}
+			all["kustomize.toolkit.fluxcd.io/name"] = "apps"
+			all["kustomize.toolkit.fluxcd.io/namespace"] = fx.namespace
+			u.SetLabels(all)
+		})
+	}
+	must(fx.t, fx.awaitQuiet())
+}
+
+// switches returns the spec.suspend of both Kustomizations, "absent" where there is none.
+func (fx *fixture) switches() string {
+	fx.t.Helper()
+	var texts []string
+	for _, name := range []string{"root", "apps"} {
+		u, err := fx.sides[0].Reader().Get(fx.t.Context(), kustomizations, fx.namespace, name)
+		must(fx.t, err)
+		text := name + " absent"
+		if v, ok, _ := unstructured.NestedBool(u.Object, "spec", "suspend"); ok {
+			text = name + map[bool]string{true: " true", false: " false"}[v]
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// TestAPIMoveSuspendsGitOpsFromTheRootDown: without the word of the operator, an active Kustomization
+// blocks the move. With it, a process that dies after its first suspension leaves the root suspended
+// and knows it: the rollback gives both Kustomizations back as they were. A whole move leaves both
+// suspended.
+func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
+	fx := newFixture(t, "gitops")
+	fx.installFlux()
+	const before = "root absent, apps false"
+	e := fx.carryOut(fx.order(doMove), catalog.Failed, nil)
+	all := strings.Join(e.Findings, "\n")
+	for _, words := range []string{"gitops-owner", fx.namespace + "/root", fx.namespace + "/apps",
+		"not suspended"} {
+		if !strings.Contains(all, words) {
+			t.Errorf("no finding has %q: %s", words, all)
+		}
+	}
+	if got := fx.switches(); got != before {
+		t.Errorf("a blocked move left %s", got)
+	}
+
+	o := fx.order(doMove)
+	o.Spec.SuspendGitOps = true
+	o.Kill = &kill{Step: "-/suspend-gitops", Point: inside, Write: 1, Answered: true}
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	if got := fx.switches(); got != "root true, apps false" {
+		t.Fatalf("the process left %s", got)
+	}
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	if got := fx.switches(); got != before {
+		t.Errorf("the rollback left %s", got)
+	}
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.ended(true, st))
+
+	o.Kill = nil
+	fx.carryOut(o, catalog.Succeeded, nil)
+	if got := fx.switches(); got != "root true, apps true" {
+		t.Errorf("the move left %s", got)
+	}
+}
