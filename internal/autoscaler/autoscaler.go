@@ -1,8 +1,8 @@
 // Package autoscaler finds cluster autoscalers that work on Cluster API, and the kubeconfigs with
-// which they reach a management cluster. No pause of a Cluster stops such an autoscaler: it goes on
-// to change the replicas of MachineDeployments (kubernetes/autoscaler 55c37cd5,
-// cluster-autoscaler/cloudprovider/clusterapi). What it changed during a pause takes effect when the
-// pause ends, on whichever management cluster that is.
+// which they reach a management cluster. No pause of a Cluster stops such an autoscaler: it goes
+// on to change the replicas of MachineDeployments (kubernetes/autoscaler 55c37cd5,
+// cluster-autoscaler/cloudprovider/clusterapi). What it changed during a pause takes effect when
+// the pause ends, on whichever management cluster that is.
 //
 // It reads, and changes nothing (I7).
 package autoscaler

@@ -27,8 +27,8 @@ func (d deployments) List(_ context.Context, _ kube.Kind, _ kube.ListOptions,
 }
 
 func deployment(name, spec, container string) string {
-	return fmt.Sprintf(`{"metadata":{"namespace":"kube-system","name":%q},"spec":{%s"template":{"spec":{
-		"containers":[%s],"volumes":[{"name":"mgmt","secret":{"secretName":"mgmt-kubeconfig"}},
+	return fmt.Sprintf(`{"metadata":{"namespace":"kube-system","name":%q},"spec":{%s"template":{
+		"spec":{"containers":[%s],"volumes":[{"name":"mgmt","secret":{"secretName":"mgmt-kubeconfig"}},
 		{"name":"tmp","emptyDir":{}}]}}}}`, name, spec, container)
 }
 
@@ -80,7 +80,7 @@ func TestFindingNamesTheCommandTheUnitsAndTheSecretOfTheSource(t *testing.T) {
 	f := findings[0]
 	if f.Code != object.CodeAutoscaler || f.Unit != "team-a/web" || !f.Concerns("team-b/db") ||
 		!strings.Contains(f.Hint, "kubectl scale deployment -n kube-system ca --replicas=0") ||
-		!strings.Contains(f.Message, "mounts Secret mgmt-kubeconfig, which has a kubeconfig of the source") {
+		!strings.Contains(f.Message, "Secret mgmt-kubeconfig, which has a kubeconfig of the source") {
 		t.Errorf("finding %v", f)
 	}
 	if f := Unread("target", errors.New("forbidden")); f.Severity != object.Warning ||

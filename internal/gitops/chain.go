@@ -7,7 +7,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
-// parents finds the parents of an owner up to the roots, and decides which of them end a suspension.
+// parents finds the parents of an owner up to the roots, and decides which of them end a
+// suspension.
 func (r *resolver) parents(o *Owner) {
 	if o.resolved || o.visiting || o.found == nil {
 		return

@@ -130,9 +130,9 @@ func managersOf(meta gjson.Result) (claims []claim) {
 	return claims
 }
 
-// trackedBy reads a tracking id, "APPLICATION:GROUP/KIND:NAMESPACE/NAME". The Application of another
-// namespace than that of Argo CD is written "NAMESPACE_NAME". An id that names another object was
-// copied with a manifest, and Argo CD ignores it (argoproj/argo-cd v3.5.1,
+// trackedBy reads a tracking id, "APPLICATION:GROUP/KIND:NAMESPACE/NAME". The Application of
+// another namespace than that of Argo CD is written "NAMESPACE_NAME". An id that names another
+// object was copied with a manifest, and Argo CD ignores it (argoproj/argo-cd v3.5.1,
 // util/argo/resource_tracking.go, controller/state.go isSelfReferencedObj).
 func trackedBy(ref object.Ref, id string) (claim, bool) {
 	app, of, found := strings.Cut(id, ":")

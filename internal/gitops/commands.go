@@ -16,8 +16,8 @@ const (
 	suspendFluxInstance = "kubectl annotate fluxinstances.fluxcd.controlplane.io NAME -n NAMESPACE " +
 		disabled
 	suspendApplication    = "argocd app set NAMESPACE/NAME --sync-policy none"
-	suspendApplicationSet = "kubectl patch applicationsets.argoproj.io NAME -n NAMESPACE --type merge " +
-		`-p '{"spec":{"syncPolicy":{"applicationsSync":"create-only"}}}'`
+	suspendApplicationSet = "kubectl patch applicationsets.argoproj.io NAME -n NAMESPACE " +
+		`--type merge -p '{"spec":{"syncPolicy":{"applicationsSync":"create-only"}}}'`
 	suspendBundleDeployment = "kubectl patch bundledeployments.fleet.cattle.io NAME -n NAMESPACE " +
 		paused
 	suspendBundle  = "kubectl patch bundles.fleet.cattle.io NAME -n NAMESPACE " + paused
@@ -32,8 +32,8 @@ const (
 	paused   = `--type merge -p '{"spec":{"paused":true}}'`
 )
 
-// commandFor fills in a command for one owner. An owner that is elsewhere may be in a namespace that
-// nothing here names.
+// commandFor fills in a command for one owner. An owner that is elsewhere may be in a namespace
+// that nothing here names.
 func commandFor(command string, ref object.Ref) string {
 	if ref.Namespace == "" {
 		command = strings.ReplaceAll(command, "NAMESPACE/", "")

@@ -61,7 +61,8 @@ func (o *Owner) sourceFinding(suspend bool) []object.Finding {
 	f.Message = fmt.Sprintf("%s applies %s with it, and %s not suspended: on the source it would end "+
 		"the pause, and create them again once they are gone", o.Tool, named(o.Objects), are(open))
 	f.Hint = "suspend from the root down: " + commands(open)
-	elsewhere := slices.DeleteFunc(slices.Clone(open), func(p *Owner) bool { return p.State != Absent })
+	elsewhere := slices.DeleteFunc(slices.Clone(open),
+		func(p *Owner) bool { return p.State != Absent })
 	switch {
 	case len(o.Units) == 0: // it has only what workload clusters share, which is not paused
 		f.Message = fmt.Sprintf("%s applies %s with it, which workload clusters share: on the source "+

@@ -11,8 +11,8 @@ import (
 const (
 	suspended = "spec: {suspend: true}\n"
 	// switchedBy is an entry of managedFields in which a manager owns the switch of Flux.
-	switchedBy = "  managedFields:\n  - {manager: MANAGER, operation: Update, fieldsV1: {\"f:spec\": " +
-		"{\"f:suspend\": {}}}}\n"
+	switchedBy = "  managedFields:\n  - {manager: MANAGER, operation: Update, fieldsV1: " +
+		"{\"f:spec\": {\"f:suspend\": {}}}}\n"
 )
 
 func by(manager string) string { return strings.Replace(switchedBy, "MANAGER", manager, 1) }
@@ -43,7 +43,8 @@ metadata: {namespace: argocd, name: fleet}
 		{"both are active", cluster(fluxLabels), apps + "---\n" + root, "error gitops-owner: " + both},
 		{"both are suspended", cluster(fluxLabels), apps + suspended + "---\n" + root + suspended, ""},
 		{"the root alone is suspended", cluster(fluxLabels), apps + "---\n" + root + suspended,
-			"error gitops-owner: suspend from the root down: flux suspend kustomization apps -n flux-system"},
+			"error gitops-owner: suspend from the root down: flux suspend kustomization apps " +
+				"-n flux-system"},
 		{"the child is suspended by flux", cluster(fluxLabels),
 			apps + by("flux") + suspended + "---\n" + root,
 			"warning gitops-owner: see that Git does not state it, or " + rootOnly},

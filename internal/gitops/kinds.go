@@ -78,8 +78,8 @@ var kindRows = []kindRow{
 			"status.inventory)"},
 	{GroupKind: fluxHelmRelease, tool: Flux, path: []string{"spec", "suspend"}, suspends: true,
 		command: suspendHelmRelease,
-		source: "fluxcd/helm-controller v1.6.3, api/v2/helmrelease_types.go (spec.suspend, releaseName, " +
-			"targetNamespace, status.inventory)"},
+		source: "fluxcd/helm-controller v1.6.3, api/v2/helmrelease_types.go (spec.suspend, " +
+			"releaseName, targetNamespace, status.inventory)"},
 	{GroupKind: resourceSet, tool: Flux, suspends: "disabled",
 		path:    []string{"metadata", "annotations", groupFluxOperator + "/reconcile"},
 		command: suspendResourceSet,
@@ -92,8 +92,8 @@ var kindRows = []kindRow{
 	// Without "automated", an Application is synchronized only when somebody asks for it.
 	{GroupKind: application, tool: ArgoCD, path: []string{"spec", "syncPolicy", "automated"},
 		overwrites: true, command: suspendApplication,
-		source: "argoproj/argo-cd v3.5.1, pkg/apis/application/v1alpha1/types.go (SyncPolicyAutomated); " +
-			"controller/appcontroller.go (autoSync)"},
+		source: "argoproj/argo-cd v3.5.1, pkg/apis/application/v1alpha1/types.go " +
+			"(SyncPolicyAutomated); controller/appcontroller.go (autoSync)"},
 	{GroupKind: applicationSet, tool: ArgoCD, overwrites: true,
 		path:     []string{"spec", "syncPolicy", "applicationsSync"},
 		suspends: "create-only", also: []any{"create-delete"}, command: suspendApplicationSet,
@@ -101,7 +101,8 @@ var kindRows = []kindRow{
 			"(ApplicationsSyncPolicy)"},
 	{GroupKind: bundleDeployment, tool: Fleet, path: []string{"spec", "paused"}, suspends: true,
 		overwrites: true, command: suspendBundleDeployment,
-		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/bundledeployment_types.go"},
+		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/" +
+			"bundledeployment_types.go"},
 	{GroupKind: bundle, tool: Fleet, path: []string{"spec", "paused"}, suspends: true,
 		overwrites: true, command: suspendBundle,
 		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/bundle_types.go"},
@@ -123,7 +124,8 @@ var kindRows = []kindRow{
 	{GroupKind: helmRelease, tool: Helm, source: "helm/helm v3.19, pkg/action/validate.go " +
 		"(helmReleaseNameAnnotation)"},
 	{GroupKind: magnumCluster, tool: Magnum, source: "azimuth-cloud/magnum-capi-helm a8b82c24, " +
-		"magnum_capi_helm/driver.py; vexxhost/magnum-cluster-api 3890a362, magnum_cluster_api/resources.py"},
+		"magnum_capi_helm/driver.py; vexxhost/magnum-cluster-api 3890a362, " +
+		"magnum_cluster_api/resources.py"},
 }
 
 // rowOf returns the row of a kind; nil when it is no kind of owner.
@@ -150,7 +152,8 @@ type manager struct {
 var managers = []manager{
 	{"kustomize-controller", Flux, "fluxcd/kustomize-controller v1.9.4, main.go (controllerName)"},
 	{"helm-controller", Flux, "fluxcd/helm-controller v1.6.3, main.go (controllerName)"},
-	{"flux-operator", Flux, "controlplaneio-fluxcd/flux-operator (main, 2026), cmd/main.go (controllerName)"},
+	{"flux-operator", Flux, "controlplaneio-fluxcd/flux-operator (main, 2026), cmd/main.go " +
+		"(controllerName)"},
 	{"argocd-controller", ArgoCD, "argoproj/argo-cd v3.5.1, common/common.go (ArgoCDSSAManager)"},
 	{"argocd-application-controller", ArgoCD, "argoproj/argo-cd v2.4, the name of the binary in " +
 		"writes without a field manager"},

@@ -54,7 +54,8 @@ type Result struct {
 }
 
 // Owners lists the owners of a management cluster that serves these kinds, and finds those of the
-// objects. A kind that cannot be listed is in the result; the error is that of a context that ended.
+// objects. A kind that cannot be listed is in the result; the error is that of a context that
+// ended.
 func (s *Search) Owners(ctx context.Context, from Lister, kinds []kube.Kind) (Result, error) {
 	r := resolver{search: s, found: map[object.Ref]*found{}, owners: map[object.Ref]*Owner{},
 		inventories: map[object.Ref][]*found{}, releases: map[string][]*found{}}

@@ -201,8 +201,8 @@ metadata: {namespace: team-a, name: web}
 	}
 }
 
-// TestAnOwnerThatMovesWithItsUnitIsNone: the move pauses the Cluster of Azimuth itself. What applies
-// that Cluster counts.
+// TestAnOwnerThatMovesWithItsUnitIsNone: the move pauses the Cluster of Azimuth itself. What
+// applies that Cluster counts.
 func TestAnOwnerThatMovesWithItsUnitIsNone(t *testing.T) {
 	azimuth := `apiVersion: azimuth.stackhpc.com/v1alpha1
 kind: Cluster

@@ -16,8 +16,8 @@ type Suspension struct {
 	Units []string `json:"units"`
 }
 
-// checkGitOps searches the source for the tools that apply objects of the units. Namespaces stay, so
-// that what applies them is no concern.
+// checkGitOps searches the source for the tools that apply objects of the units. Namespaces stay,
+// so that what applies them is no concern.
 func checkGitOps(ctx context.Context, c *checker) error {
 	search := gitops.NewSearch()
 	for _, n := range c.nodes {

@@ -30,7 +30,14 @@ func (m *run) suspendGitOps(ctx context.Context) error {
 	if len(m.Plan.Suspend) == 0 {
 		return nil
 	}
-	err := m.Journal.Do(ctx, suspendStep(), func(ctx context.Context, h *catalog.StepHandle) error {
+	state, err := m.Journal.State(ctx, suspendStep())
+	if err != nil {
+		return err
+	}
+	if state == catalog.StepDone {
+		return m.checkSuspended(ctx)
+	}
+	err = m.Journal.Do(ctx, suspendStep(), func(ctx context.Context, h *catalog.StepHandle) error {
 		for _, s := range m.Plan.Suspend {
 			if err := m.suspendOwner(ctx, h, s.Owner); err != nil {
 				return err
@@ -44,6 +51,41 @@ func (m *run) suspendGitOps(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("suspend GitOps on the source: %w", err)
+	}
+	return nil
+}
+
+// ResumedError means that somebody resumed owners which the move had suspended.
+type ResumedError struct{ Owners []object.Ref }
+
+func (e *ResumedError) Error() string {
+	return fmt.Sprintf("owners that the move suspended on the source work again: %d, the first: %s",
+		len(e.Owners), e.Owners[0])
+}
+
+// Hint says what the operator can do.
+func (e *ResumedError) Hint() string {
+	return "suspend them again, from the root down, then resume the operation; or roll it back"
+}
+
+// checkSuspended returns a *ResumedError when an owner that an earlier run suspended is not
+// suspended any more: it would work on what is paused, and on what is gone.
+func (m *run) checkSuspended(ctx context.Context) error {
+	resumed := &ResumedError{}
+	for _, s := range m.Plan.Suspend {
+		err := m.pauser.Change(ctx, s.Owner, func(u *unstructured.Unstructured) (bool, error) {
+			_, suspended, err := gitops.ReadSwitch(u)
+			if err == nil && !suspended {
+				resumed.Owners = append(resumed.Owners, s.Owner)
+			}
+			return false, err
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	if len(resumed.Owners) > 0 {
+		return resumed
 	}
 	return nil
 }

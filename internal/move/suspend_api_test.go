@@ -98,10 +98,21 @@ func (fx *fixture) switches() string {
 	return strings.Join(texts, ", ")
 }
 
-// TestAPIMoveSuspendsGitOpsFromTheRootDown: without the word of the operator, an active Kustomization
-// blocks the move. With it, a process that dies after its first suspension leaves the root suspended
-// and knows it: the rollback gives both Kustomizations back as they were. A whole move leaves both
-// suspended.
+// setSuspended suspends a Kustomization or resumes it, as a user would.
+func (fx *fixture) setSuspended(name string, to bool) {
+	fx.t.Helper()
+	u, err := fx.sides[0].Reader().Get(fx.t.Context(), kustomizations, fx.namespace, name)
+	must(fx.t, err)
+	must(fx.t, unstructured.SetNestedField(u.Object, to, "spec", "suspend"))
+	_, err = fx.sides[0].Writer().Update(kube.WithFieldManager(fx.t.Context(), "flux"),
+		kustomizations, u)
+	must(fx.t, err)
+}
+
+// TestAPIMoveSuspendsGitOpsFromTheRootDown: without the word of the operator, an active
+// Kustomization blocks the move. With it, a process that dies after its first suspension leaves
+// the root suspended and knows it: the rollback gives both Kustomizations back as they were. A
+// resume refuses to go on while one of them works again. A whole move leaves both suspended.
 func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
 	fx := newFixture(t, "gitops")
 	fx.installFlux()
@@ -135,8 +146,17 @@ func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
 	must(t, err)
 	fx.report(fx.ended(true, st))
 
-	o.Kill = nil
-	fx.carryOut(o, catalog.Succeeded, nil)
+	o.Kill = &kill{Step: "ns/" + allUnits[0] + "/pause", Point: inside, Write: 1, Answered: true}
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	fx.setSuspended("apps", false)
+	if e := fx.carryOut(fx.order(doResume), catalog.Failed, nil); !strings.Contains(e.Message,
+		"work again: 1, the first: Kustomization.kustomize.toolkit.fluxcd.io/"+fx.namespace+"/apps") {
+		t.Errorf("the resume ended with %q", e.Message)
+	}
+	fx.setSuspended("apps", true)
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
 	if got := fx.switches(); got != "root true, apps true" {
 		t.Errorf("the move left %s", got)
 	}

@@ -27,8 +27,8 @@ func gitOpsDefinitions() []Definition {
 			Forceable: true, ForcedIn: Moves,
 			Meaning: "The owners of one kind could not be listed, so nobody knows whether one of them " +
 				"applies objects of the workload cluster.",
-			Next: "Grant list of that kind. Override this when no owner of the kind applies these objects, " +
-				"or all of them are suspended.",
+			Next: "Grant list of that kind. Override this when no owner of the kind applies these " +
+				"objects, or all of them are suspended.",
 		},
 		{
 			Code: CodeGitOpsSuspended, Area: AreaRun, Severities: []Severity{Warning},
