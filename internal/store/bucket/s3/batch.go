@@ -116,13 +116,13 @@ func (d *batch) deleteVersions(ctx context.Context, keys []string) {
 		seen := false // bytes, of which the newest come first
 		for _, v := range list {
 			step := 0
-			if !v.IsDeleteMarker {
+			if !v.Deleted {
 				step = 1
 				if !seen {
 					seen, step = true, 2
 				}
 			}
-			steps[step] = append(steps[step], entry{key: key, version: v.VersionID})
+			steps[step] = append(steps[step], entry{key: key, version: v.ID})
 		}
 	}
 	for _, step := range steps {
@@ -160,13 +160,13 @@ func (d *batch) refusals(ctx context.Context, outcomes map[entry]outcome) {
 // listFolders returns the versions of keys, the newest first. One list serves all keys of a folder.
 // A key whose versions could not be listed fails with ErrUnbatched: somebody who may write can make
 // a folder any size, and Delete lists one key alone.
-func (d *batch) listFolders(ctx context.Context, keys []string) map[string][]minio.ObjectInfo {
+func (d *batch) listFolders(ctx context.Context, keys []string) map[string][]bucket.Version {
 	folders := map[string][]string{}
 	for _, key := range keys {
 		folder := path.Dir(key) + "/"
 		folders[folder] = append(folders[folder], key)
 	}
-	found := map[string][]minio.ObjectInfo{}
+	found := map[string][]bucket.Version{}
 	var g task.Group
 	g.SetLimit(batchRequests)
 	for folder, in := range folders {
@@ -195,16 +195,16 @@ func (d *batch) listFolders(ctx context.Context, keys []string) map[string][]min
 
 // listEach returns the versions of keys that begin with a prefix.
 func (b *Bucket) listEach(ctx context.Context, prefix string, keys []string) (
-	map[string][]minio.ObjectInfo, error) {
+	map[string][]bucket.Version, error) {
 	wanted := map[string]string{}
 	for _, key := range keys {
 		wanted[b.key(key)] = key
 	}
-	var found map[string][]minio.ObjectInfo
-	err := b.eachVersion(ctx, prefix, func() { found = map[string][]minio.ObjectInfo{} },
+	var found map[string][]bucket.Version
+	err := b.eachVersion(ctx, prefix, func() { found = map[string][]bucket.Version{} },
 		func(v minio.ObjectInfo) {
 			if key, ok := wanted[v.Key]; ok {
-				found[key] = append(found[key], v)
+				found[key] = append(found[key], versionOf(v))
 			}
 		})
 	for _, versions := range found {
