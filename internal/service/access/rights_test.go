@@ -112,6 +112,7 @@ var needNoMore = map[protoreflect.Name]string{
 	"accept_differences": "as AcceptUnit: a unit is released in spite of a difference that is on record",
 	"drop_scopes":        "the method needs the role admin",
 	"damaged":            "the method needs the role admin",
+	"suspend_gitops":     "a move that needs it is refused without it, and a rollback gives it back",
 }
 
 // TestEveryFlagOfARequestHasADecision: one that overrides a protection needs the role admin, and a
