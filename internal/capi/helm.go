@@ -17,8 +17,8 @@ const helmStorage = "sh.helm.release.v1."
 // belongs, or "". A chart that makes a workload cluster gives it the name of the release, unless it
 // is told another one (azimuth-cloud/capi-helm-charts 2c557a9a,
 // charts/openstack-cluster/templates/_helpers.tpl; azimuth-capi-operator 0.23,
-// azimuth_capi/operator.py). Without its storage, Helm and the tools that use it take the release on
-// the target for one that is not installed yet.
+// azimuth_capi/operator.py). Without its storage, Helm and the tools that use it take the release
+// on the target for one that is not installed yet.
 func ClusterOfHelmStorage(name, owner, release string) string {
 	if owner != "helm" || release == "" || !strings.HasPrefix(name, helmStorage+release+".v") {
 		return ""

@@ -55,7 +55,7 @@ func (c *Catalog) checkRecords(ctx context.Context) (found []error, err error) {
 // it takes, and in a reading one writers change the list of free pages meanwhile, which the check
 // reads. So it checks a copy of the file as of one transaction. Where there is no room for a copy,
 // writers wait.
-func (c *Catalog) checkPages() []error {
+func (c *Catalog) checkPages() (found []error) {
 	if c.db.IsReadOnly() { // nobody writes to it
 		return c.pagesOf(c.db, false)
 	}
@@ -63,7 +63,11 @@ func (c *Catalog) checkPages() []error {
 	if err != nil {
 		return c.pagesOf(c.db, true)
 	}
-	defer os.RemoveAll(dir)
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			found = append(found, fmt.Errorf("remove the copy that was checked: %w", err))
+		}
+	}()
 	file := filepath.Join(dir, "copy")
 	if err := c.db.View(func(tx *bolt.Tx) error { return tx.CopyFile(file, 0o600) }); err != nil {
 		return c.pagesOf(c.db, true)
@@ -72,7 +76,7 @@ func (c *Catalog) checkPages() []error {
 	if err != nil {
 		return []error{fmt.Errorf("pages: %w", err)}
 	}
-	found := c.pagesOf(copied, false)
+	found = c.pagesOf(copied, false)
 	if err := copied.Close(); err != nil {
 		found = append(found, c.wrap(err))
 	}

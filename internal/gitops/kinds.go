@@ -138,7 +138,7 @@ func rowOf(gk object.GroupKind) *kindRow {
 }
 
 // listed reports whether owners of the kind are objects of a management cluster.
-func (r *kindRow) listed() bool { return r.Group != "" }
+func (row *kindRow) listed() bool { return row.Group != "" }
 
 // manager is the name under which a tool writes, in managedFields.
 type manager struct {

@@ -60,7 +60,8 @@ func (e *execution) sweepBatches(ctx context.Context, list []store.StoredContent
 }
 
 // removeBatch removes content, and returns an error for each key that is not gone.
-func (e *execution) removeBatch(ctx context.Context, batch []store.StoredContent) map[store.Key]error {
+func (e *execution) removeBatch(ctx context.Context,
+	batch []store.StoredContent) map[store.Key]error {
 	if len(batch) == 1 {
 		return e.Store.RemoveContents(ctx, []store.Key{batch[0].Key})
 	}

@@ -99,8 +99,8 @@ type verifiedLocation struct {
 	changed chan string
 }
 
-// failedPass is a part of what all snapshots of a source name that came to no result. A cycle has no
-// part to spare: without another try before the next verify it would take a day longer.
+// failedPass is a part of what all snapshots of a source name that came to no result. A cycle has
+// no part to spare: without another try before the next verify it would take a day longer.
 type failedPass struct {
 	failures int
 	due      time.Time
@@ -212,7 +212,8 @@ func (v *Verifier) passed(l *verifiedLocation, source string, failed bool) {
 	}
 	p := l.passes[source]
 	p.failures++
-	wait := retry.Backoff{First: verifyRetry, Longest: max(v.options.Every, verifyRetry)}.Wait(p.failures)
+	longest := max(v.options.Every, verifyRetry)
+	wait := retry.Backoff{First: verifyRetry, Longest: longest}.Wait(p.failures)
 	p.due = time.Now().Round(0).Add(wait)
 	l.passes[source] = p
 }

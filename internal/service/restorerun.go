@@ -127,26 +127,15 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
-	findings, err := mirror.Findings(ctx, o.store)
-	if err != nil {
-		return nil, nil, err
-	}
 	denied, err := o.checkPolicy(ctx, nodes, spec)
 	if err != nil {
 		return nil, nil, err
 	}
-	findings = slices.Concat(findings, denied, o.about)
-	if !spec.NoRelease {
-		unfenced, err := noFence(ctx, o.store)
-		if err != nil {
-			return nil, nil, err
-		}
-		copied, err := ofCopy(ctx, o.store)
-		if err != nil {
-			return nil, nil, err
-		}
-		findings = slices.Concat(findings, unfenced, copied)
+	ofStore, err := findingsOfStore(ctx, o.store, spec)
+	if err != nil {
+		return nil, nil, err
 	}
+	findings := slices.Concat(ofStore, denied, o.about)
 	evidence, dials, err := o.sourceEvidence(ctx, spec, owners)
 	if err != nil {
 		return nil, nil, err
@@ -164,6 +153,22 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		NewerWith: o.newerWith(ctx), Evidence: evidence, OwnerDials: dials,
 	})
 	return plan, contents, err
+}
+
+// findingsOfStore returns what a restore finds out about the store that it reads and that records
+// ownership.
+func findingsOfStore(ctx context.Context, st *store.Store, spec restore.Spec) ([]object.Finding,
+	error) {
+	findings, err := mirror.Findings(ctx, st)
+	if err != nil || spec.NoRelease {
+		return findings, err
+	}
+	unfenced, err := noFence(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := ofCopy(ctx, st)
+	return slices.Concat(findings, unfenced, copied), err
 }
 
 // chainOf is what the store shows of the snapshots of a source besides the chosen one.

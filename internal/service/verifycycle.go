@@ -30,8 +30,8 @@ func cyclePasses(every time.Duration) (apart time.Duration, passes int) {
 }
 
 // cyclePass verifies the next part of what all snapshots of a source name, after a verify by
-// schedule of the newest ones, and remembers its place. done reports whether it came to a result, or
-// was not due; else it is to be done again.
+// schedule of the newest ones, and remembers its place. done reports whether it came to a result,
+// or was not due; else it is to be done again.
 func (s *Server) cyclePass(opened *verifyRun) (done bool, err error) {
 	c, source := opened.options.Catalog, opened.source
 	name := opened.location + "/" + source.UID

@@ -156,8 +156,8 @@ func (u unreachable) GetVersion(_ context.Context, key, _ string) (io.ReadCloser
 	return nil, &bucket.Error{Op: "get", Key: key, Class: bucket.ErrUnreachable}
 }
 
-// TestAPlanOfARepairEndsWithTheStorage: what could not be judged is not called lost, and an error of
-// the progress ends the plan.
+// TestAPlanOfARepairEndsWithTheStorage: what could not be judged is not called lost, and an error
+// of the progress ends the plan.
 func TestAPlanOfARepairEndsWithTheStorage(t *testing.T) {
 	for _, spoil := range []func(b *faultbucket.Versioned, e *Signed) string{
 		func(_ *faultbucket.Versioned, e *Signed) string { return string(e.Tree) },

@@ -139,8 +139,8 @@ func (g *Group) Go(f func() error) {
 func (g *Group) Wait() error { return g.errors().Wait() }
 
 // Finish waits for functions that return nil, because each keeps its error, and a panic of what it
-// calls, with what it works on. A panic outside of that would be lost: Finish panics with it, in the
-// goroutine that called it, which has a recovery of its own.
+// calls, with what it works on. A panic outside of that would be lost: Finish panics with it, in
+// the goroutine that called it, which has a recovery of its own.
 func (g *Group) Finish() {
 	if err := g.Wait(); err != nil {
 		panic(err)
