@@ -35,8 +35,8 @@ func awsRows() []Row {
 		Pause: PauseWithCluster}, infraKind("AWSMachinePool"), infraKind("AWSManagedMachinePool"),
 		infraKind("ROSACluster"), infraKind("ROSAMachinePool"))...)
 	return append(rows,
-		// It is reconciled whenever its AWSManagedControlPlane changes, too, which stands still while
-		// the Cluster is paused; that creates a profile which is absent and changes none.
+		// A change of its AWSManagedControlPlane reconciles a paused profile, too, and creates it in AWS
+		// if it is absent. The AWSManagedControlPlane is paused with the Cluster.
 		Row{GroupKind: infraKind("AWSFargateProfile"), Provenance: OnAPIServer, Pause: PauseByAnnotation,
 			Source: "cluster-api-provider-aws v2.11, exp/controllers/awsfargatepool_controller.go " +
 				"(ResourceNotPausedAndHasFilterLabel)",

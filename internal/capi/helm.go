@@ -14,8 +14,8 @@ const (
 const helmStorage = "sh.helm.release.v1."
 
 // ClusterOfHelmStorage returns the name of the workload cluster to which a Secret of Helm's storage
-// belongs, or "". A chart that makes a workload cluster gives it the name of the release, unless it
-// is told another one (azimuth-cloud/capi-helm-charts 2c557a9a,
+// belongs, or "". A chart of a workload cluster names it after the release, unless its values set
+// another name (azimuth-cloud/capi-helm-charts 2c557a9a,
 // charts/openstack-cluster/templates/_helpers.tpl; azimuth-capi-operator 0.23,
 // azimuth_capi/operator.py). Without its storage, Helm and the tools that use it take the release
 // on the target for one that is not installed yet.

@@ -112,9 +112,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeStoreOverwritten, Area: AreaPlan, Severities: []Severity{Warning},
-			Meaning: "The current mgmtd.json, which says which store this is, is not the one that the " +
-				"store was made with: somebody wrote over it or deleted it. An older version of it is read. " +
-				"Snapshots, verifies and prunes report it, too.",
+			Meaning: "Somebody wrote over mgmtd.json, which holds the id of the store, or deleted it. An " +
+				"older version of it is used. Snapshots, verifies and prunes report it, too.",
 			Next: "Take the credentials away from whoever wrote it, and repair the store.",
 		},
 		{

@@ -125,8 +125,8 @@ func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) 
 }
 
 // readPins lists the pins and reads why they were put. A pin that cannot be read, that an unknown
-// signer put, or that somebody hid, pins all the same: whoever can place delete markers must not
-// have a prune remove for good what was pinned.
+// signer put, or that an attacker hid, pins all the same: an attacker who can place delete markers
+// must not make a prune remove a pinned snapshot.
 func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reason, error) {
 	list, err := st.Pins(ctx, "")
 	if err != nil {

@@ -244,7 +244,8 @@ func TestAStoppedCopyWaitsForTheNextHour(t *testing.T) {
 // an hour.
 func TestACopyOfACopyFollowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newCopyFixture(t, func(f *copyFixture) { f.takes = time.Minute }, Copy{"main", "pruned"}, Copy{"pruned", "third"},
+		f := newCopyFixture(t, func(f *copyFixture) { f.takes = time.Minute },
+			Copy{"main", "pruned"}, Copy{"pruned", "third"},
 			Copy{"other", "pruned-too"})
 		time.Sleep(30 * time.Minute)
 		// what is copied from an empty place at first is copied once more

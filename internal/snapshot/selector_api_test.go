@@ -91,7 +91,8 @@ func newLabelledFixture(t *testing.T) *labelledFixture {
 			made.GetAPIVersion(), name, made.GetUID()))
 		f.create(capi.Machine, selectedNS, name+"-0",
 			fmt.Sprintf(`,"labels":{"cluster.x-k8s.io/cluster-name":%q}`, name), fmt.Sprintf(
-				`,"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":"shared"},"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachine","name":"none"}}`, name))
+				`,"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":"shared"},
+				"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachine","name":"none"}}`, name))
 	}
 	f.create(kube.SecretKind.GroupKind, selectedNS, "shared", `,"ownerReferences":[`+
 		strings.Join(owners, ",")+`]`, "")

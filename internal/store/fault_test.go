@@ -29,6 +29,7 @@ func TestFaultBucketWithoutFaultsFulfilsTheContract(t *testing.T) {
 	buckettest.Run(t, func(t *testing.T) bucket.Bucket { return open(t) })
 	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return open(t) })
 	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return open(t) })
+	buckettest.RunBatchRemover(t, func(t *testing.T) buckettest.BatchBucket { return open(t) })
 }
 
 // faulty is an encrypted store behind faults, and the same without them.

@@ -28,13 +28,12 @@ type marker struct {
 	overwritten error
 }
 
-// findMarker returns the mgmtd.json of the store in a bucket. Of a store that is no copy it is not
-// signed, so that whoever can write over it could name another store, or make a copy pass for its
-// origin. Several things show which one is right. An envelope that a trusted key signed names its
-// store. A key of a copy that is trusted has signed mgmtd.json itself. And of several versions that
-// are right in this sense, the oldest is the one that made the store. Without trusted keys the
-// current version counts. The errors of Open; *CorruptError also when it names another store than
-// envelopes that were there before it.
+// findMarker returns the mgmtd.json of the store in a bucket. Only that of a copy is signed. An
+// attacker who writes over another one could name another store, or disguise a copy as its origin.
+// A version is proven when a trusted key signed it, or signed an envelope that names its id. Of
+// several proven versions the oldest counts, since mgmtd.json is written once. Without trusted keys
+// the current version counts. The errors of Open; *CorruptError also when the current version names
+// another store than envelopes that were there before it.
 func findMarker(ctx context.Context, o Options) (marker, error) {
 	current, problem := readMarker(ctx, o)
 	if !o.Keys.CanTrust() || !mayBeOverwritten(problem) {

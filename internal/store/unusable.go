@@ -22,8 +22,8 @@ type UnusableRecord struct {
 }
 
 // UnusableRecords reads all pins, results of verifies, ownership records and heads of records of
-// operations, and returns those that no writer of this store can have left: whoever can write to a
-// bucket can write such a document for anything, and its readers pass it over in silence. Without
+// operations, and returns those that no writer of this store can have left. An attacker who can
+// write to the bucket can write such documents, and their readers ignore them silently. Without
 // trusted keys only what is damaged is known to be such. Records of prunes are in Pruned.Unusable.
 func (s *Store) UnusableRecords(ctx context.Context) ([]UnusableRecord, error) {
 	var unusable []UnusableRecord

@@ -28,12 +28,27 @@ func RunRemover(t *testing.T, open func(t *testing.T) RemoverBucket) {
 		{"many at once may delete one key", testConcurrentDelete},
 		{"deletes and puts in one folder at once lose nothing", testDeleteDuringPuts},
 		{"bad keys are refused by delete", testDeleteBadKeys},
-		{"keys that are deleted together are gone, and nothing else", testDeleteBatch},
-		{"each key that is deleted together has an outcome", testDeleteBatchBadKeys},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, open(t)) })
 	}
+}
+
+// BatchBucket is a bucket from which many keys may be deleted together.
+type BatchBucket interface {
+	bucket.Bucket
+	bucket.BatchRemover
+}
+
+// RunBatchRemover tests the deletions of many keys together; open returns a new and empty bucket
+// for each test.
+func RunBatchRemover(t *testing.T, open func(t *testing.T) BatchBucket) {
+	t.Run("keys that are deleted together are gone, and nothing else", func(t *testing.T) {
+		testDeleteBatch(t, open(t))
+	})
+	t.Run("each key that is deleted together has an outcome", func(t *testing.T) {
+		testDeleteBatchBadKeys(t, open(t))
+	})
 }
 
 func remove(t *testing.T, b bucket.Remover, key string) {
@@ -137,19 +152,8 @@ func testDeleteBadKeys(t *testing.T, b RemoverBucket) {
 	}
 }
 
-// batches is the ability of a bucket to delete many keys together. The test is skipped without it.
-func batches(t *testing.T, b RemoverBucket) bucket.BatchRemover {
-	t.Helper()
-	r, ok := b.(bucket.BatchRemover)
-	if !ok {
-		t.Skip("the bucket deletes each key by itself")
-	}
-	return r
-}
-
-func testDeleteBatch(t *testing.T, b RemoverBucket) {
-	r := batches(t, b)
-	size := r.BatchSize()
+func testDeleteBatch(t *testing.T, b BatchBucket) {
+	size := b.BatchSize()
 	var keys []string
 	for i := range 40 {
 		key := fmt.Sprintf("f/%d/key-%d", i%3, i)
@@ -159,7 +163,7 @@ func testDeleteBatch(t *testing.T, b RemoverBucket) {
 	}
 	keys = append(keys, "f/never-was", "never/was")
 	for range 2 {
-		if failed := r.DeleteBatch(t.Context(), keys); len(failed) > 0 {
+		if failed := b.DeleteBatch(t.Context(), keys); len(failed) > 0 {
 			t.Errorf("delete together: %v", failed)
 		}
 	}
@@ -176,15 +180,14 @@ func testDeleteBatch(t *testing.T, b RemoverBucket) {
 	if got := get(t, b, keys[0]); string(got) != "again" {
 		t.Errorf("put after it was deleted: %q", got)
 	}
-	if now := r.BatchSize(); now != size {
+	if now := b.BatchSize(); now != size {
 		t.Errorf("it deletes %d keys at a time after that, and %d before", now, size)
 	}
 }
 
-func testDeleteBatchBadKeys(t *testing.T, b RemoverBucket) {
-	r := batches(t, b)
+func testDeleteBatchBadKeys(t *testing.T, b BatchBucket) {
 	put(t, b, "a/good", nil)
-	failed := r.DeleteBatch(t.Context(), []string{"a//bad", "a/good", "../up"})
+	failed := b.DeleteBatch(t.Context(), []string{"a//bad", "a/good", "../up"})
 	for _, key := range []string{"a//bad", "../up"} {
 		if !errors.Is(failed[key], bucket.ErrInvalidKey) {
 			t.Errorf("delete %q: %v, want ErrInvalidKey", key, failed[key])
@@ -195,7 +198,7 @@ func testDeleteBatchBadKeys(t *testing.T, b RemoverBucket) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.DeleteBatch(ctx, []string{"a"})["a"]; !errors.Is(err, context.Canceled) {
+	if err := b.DeleteBatch(ctx, []string{"a"})["a"]; !errors.Is(err, context.Canceled) {
 		t.Errorf("delete together with a cancelled context: %v", err)
 	}
 }

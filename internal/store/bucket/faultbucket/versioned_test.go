@@ -15,6 +15,7 @@ func TestVersionedIsABucket(t *testing.T) {
 		return NewVersioned()
 	})
 	buckettest.RunRemover(t, func(*testing.T) buckettest.RemoverBucket { return NewVersioned() })
+	buckettest.RunBatchRemover(t, func(*testing.T) buckettest.BatchBucket { return NewVersioned() })
 }
 
 func TestVersionedHasPreviousVersions(t *testing.T) {

@@ -57,6 +57,9 @@ func contract(t *testing.T, s *s3test.Server, create func(t testing.TB, name str
 		return newBucket(t, s,
 			create)
 	})
+	buckettest.RunBatchRemover(t, func(t *testing.T) buckettest.BatchBucket {
+		return newBucket(t, s, create)
+	})
 }
 
 func TestAPIS3FulfilsTheContract(t *testing.T) {
