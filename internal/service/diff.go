@@ -79,6 +79,26 @@ func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
 	return nil
 }
 
+// namesSnapshot is a request that names one snapshot of a store.
+type namesSnapshot interface {
+	GetLocation() string
+	GetIdentity() []byte
+	GetSource() string
+	GetId() string
+	GetScope() string
+}
+
+// openNamed opens the snapshot that a request names to look into it.
+func (s *snapshotService) openNamed(ctx context.Context, r namesSnapshot) (snapshot.Version,
+	error) {
+	st, err := s.s.openStore(ctx, r.GetLocation(), r.GetIdentity())
+	if err != nil {
+		return snapshot.Version{}, err
+	}
+	return openVersion(ctx, st, snapshotRef{source: r.GetSource(), ref: r.GetId(),
+		scope: r.GetScope()}, s.s.cfg.Rows)
+}
+
 // openVersion opens a snapshot to look into it.
 func openVersion(ctx context.Context, st *store.Store, r snapshotRef, rows *capi.Table) (
 	snapshot.Version, error) {

@@ -27,12 +27,7 @@ func (s *snapshotService) ExtractObjects(req *mgmtv1.ExtractObjectsRequest,
 	if err != nil {
 		return err
 	}
-	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
-	if err != nil {
-		return err
-	}
-	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
-		scope: req.GetScope()}, s.s.cfg.Rows)
+	version, err := s.openNamed(ctx, req)
 	if err != nil {
 		return err
 	}

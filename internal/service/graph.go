@@ -16,12 +16,7 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
-	if err != nil {
-		return err
-	}
-	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
-		scope: req.GetScope()}, s.s.cfg.Rows)
+	version, err := s.openNamed(ctx, req)
 	if err != nil {
 		return err
 	}

@@ -22,12 +22,7 @@ func (s *snapshotService) ListObjects(req *mgmtv1.ListObjectsRequest,
 	if err != nil {
 		return err
 	}
-	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
-	if err != nil {
-		return err
-	}
-	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
-		scope: req.GetScope()}, s.s.cfg.Rows)
+	version, err := s.openNamed(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -141,12 +136,7 @@ func (s *snapshotService) GetObject(ctx context.Context, req *mgmtv1.GetObjectRe
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
-	if err != nil {
-		return nil, err
-	}
-	version, err := openVersion(ctx, st, snapshotRef{source: req.GetSource(), ref: req.GetId(),
-		scope: req.GetScope()}, s.s.cfg.Rows)
+	version, err := s.openNamed(ctx, req)
 	if err != nil {
 		return nil, err
 	}
