@@ -43,7 +43,8 @@ func TestAPICrashes(t *testing.T) {
 }
 
 // crashThrough carries out a restore, or its undo, in processes that die, until one comes to its
-// end. Each kind of write must have been the last one, before and after it was done.
+// end. Each kind of write must have been the last one, before and after it was done: a process also
+// dies at the first write of that kind where none has died yet.
 func crashThrough(t *testing.T, s site, env []string, writes ...string) {
 	t.Helper()
 	furthest := 16
@@ -59,7 +60,7 @@ func crashThrough(t *testing.T, s site, env []string, writes ...string) {
 			t.Fatal("no end after 500 crashes")
 		}
 		at, crashed := crashOnce(t, s, env, crash{after: crashes%2 == 1,
-			write: 1 + crashes/2%furthest})
+			write: 1 + crashes/2%furthest, missed: slices.Sorted(maps.Keys(missed))})
 		if !crashed {
 			break
 		}
@@ -72,18 +73,22 @@ func crashThrough(t *testing.T, s site, env []string, writes ...string) {
 }
 
 // crash says when a process dies: before or after a write; before counts on, so that each run does
-// a write.
+// a write. It also dies at the first of the points that were missed so far.
 type crash struct {
-	after bool
-	write int
+	after  bool
+	write  int
+	missed []string
 }
 
-// point is where a process dies, at a kind of write.
-func (c crash) point(write string) string {
-	if c.after {
-		return "after " + write
+// dies says whether a process dies at a point of its nth write.
+func (c crash) dies(point string, n int) bool {
+	if slices.Contains(c.missed, point) {
+		return true
 	}
-	return "before " + write
+	if strings.HasPrefix(point, "after ") {
+		return c.after && n >= c.write
+	}
+	return !c.after && n > c.write
 }
 
 // The environment of a process that dies in the middle of a restore.
@@ -92,6 +97,7 @@ const (
 	crashTarget = "MGMTD_TEST_CRASH_TARGET"
 	crashAfter  = "MGMTD_TEST_CRASH_AFTER"
 	crashWrite  = "MGMTD_TEST_CRASH_WRITE"
+	crashMissed = "MGMTD_TEST_CRASH_MISSED" // points, with commas between them
 )
 
 // crashOnce runs or resumes what env says in a process that dies in the middle. It returns the
@@ -100,7 +106,8 @@ func crashOnce(t *testing.T, s site, env []string, when crash) (at string, crash
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(append(os.Environ(), env...), crashChild+"="+s.dir, crashTarget+"="+s.target.KubeconfigFile,
-		crashAfter+"="+strconv.FormatBool(when.after), crashWrite+"="+strconv.Itoa(when.write))
+		crashAfter+"="+strconv.FormatBool(when.after), crashWrite+"="+strconv.Itoa(when.write),
+		crashMissed+"="+strings.Join(when.missed, ","))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return "", false
@@ -121,7 +128,8 @@ func runCrashChild() int {
 	s := site{dir: os.Getenv(crashChild), target: kube.Options{KubeconfigFile: os.Getenv(crashTarget)}}
 	write, err := strconv.Atoi(os.Getenv(crashWrite))
 	if err == nil {
-		when := crash{after: os.Getenv(crashAfter) == "true", write: write}
+		when := crash{after: os.Getenv(crashAfter) == "true", write: write,
+			missed: strings.Split(os.Getenv(crashMissed), ",")}
 		if os.Getenv(crashUndo) != "" {
 			return exitCode(s.runUndoChild(context.Background(), when))
 		}
@@ -150,20 +158,22 @@ type dying struct {
 func (d *dying) at(kind string, write func() (*unstructured.Unstructured, error)) (
 	*unstructured.Unstructured, error) {
 	n := int(d.writes.Add(1))
-	if !d.when.after && n > d.when.write {
-		d.die(kind)
-	}
+	d.dieAt("before "+kind, n)
 	obj, err := write()
-	if d.when.after && n >= d.when.write && err == nil {
-		d.die(kind)
+	if err == nil {
+		d.dieAt("after "+kind, n)
 	}
 	return obj, err
 }
 
-// die prints where the process dies, and kills it. Several writes can come here at once.
-func (d *dying) die(write string) {
+// dieAt prints where the process dies, and kills it, when it is to die there. Several writes can
+// come here at once.
+func (d *dying) dieAt(point string, n int) {
+	if !d.when.dies(point, n) {
+		return
+	}
 	d.dead.Lock()
-	fmt.Print(d.when.point(write))
+	fmt.Print(point)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
