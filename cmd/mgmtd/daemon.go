@@ -77,16 +77,16 @@ func (m *Main) Run(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.sessions, m.guard = newSessions(), access.NewGuard(rulesOf(m.Config), m.Audit)
 	cfg := m.Config.Service
 	cfg.Log, cfg.Version, cfg.Metrics = m.Log, m.Version, registry
+	cfg.CatalogSocket = append(m.guard.ServerOptions(), grpc.Creds(peerCredentials{m.sessions}))
 	m.service = service.New(cfg)
 	m.health = health.NewServer()
-	m.sessions = newSessions()
 	if m.connectionEnd == (keepalive.ServerParameters{}) {
 		m.connectionEnd = connectionEnd()
 	}
 	m.reloads, m.auditLog = newReloadMetrics(registry), m.Config.AuditLog
-	m.guard = access.NewGuard(rulesOf(m.Config), m.Audit)
 	for _, w := range m.Config.Warnings {
 		m.Log.Warn("configuration", "warning", w.String())
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,5 +100,30 @@ func TestALineThatTheAuditLogDoesNotTakeIsInTheLog(t *testing.T) {
 	if text := stderr.String(); !strings.Contains(text, `msg="write audit log"`) ||
 		!strings.Contains(text, "cn:dr") {
 		t.Errorf("log:\n%s", text)
+	}
+}
+
+// TestRequestsBesideTheCatalogAreAudited: the socket beside the catalog is for a second mgmtctl of
+// the same user, and changes operations as the other one does.
+func TestRequestsBesideTheCatalogAreAudited(t *testing.T) {
+	dir := setup(t, "{unix: s}")
+	var lines bytes.Buffer
+	var catalogFile string
+	daemon := start(t, dir, func(m *Main) {
+		m.Audit = slog.New(slog.NewTextHandler(&lines, nil))
+		catalogFile = m.Config.Service.CatalogFile
+	})
+	conn := dial(t, "unix:"+catalogFile+".sock", insecure.NewCredentials())
+	_, err := mgmtv1.NewOperationServiceClient(conn).StopOperation(t.Context(),
+		&mgmtv1.StopOperationRequest{Id: "01kzz"})
+	if err == nil {
+		t.Error("an operation that is not there was stopped")
+	}
+	if err := daemon.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if text := lines.String(); !strings.Contains(text, "method=StopOperation decision=allowed") ||
+		!strings.Contains(text, "uid="+strconv.Itoa(os.Getuid())) {
+		t.Errorf("audit log: %s", text)
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Result is what a prune did.
@@ -87,6 +89,7 @@ func Execute(ctx context.Context, o Options, plan *Plan) (*Result, error) {
 // execution is one run of a plan.
 type execution struct {
 	Options
+	mu        sync.Mutex // guards result and refusals while several snapshots are removed
 	inventory *inventory
 	recorded  time.Time       // when what goes was put on record
 	listed    time.Time       // when the search for content that nothing names began
@@ -99,7 +102,8 @@ func (e *execution) report(severity object.Severity, code object.Code, message, 
 		Message: message, Hint: hint})
 }
 
-// removeSnapshots removes the envelopes that go, oldest first.
+// removeSnapshots removes the envelopes that go, oldest first: several at once for rules, and one
+// after the other where they were named, so that the first that is refused ends it.
 func (e *execution) removeSnapshots(ctx context.Context) error {
 	var list []Verdict
 	for _, v := range slices.Backward(e.result.Snapshots) {
@@ -111,26 +115,59 @@ func (e *execution) removeSnapshots(ctx context.Context) error {
 		return nil
 	}
 	return e.Step("snapshots", func() error {
-		for i, v := range list {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if store.Exceeded(e.recorded, e.Now(), recordMaxAge) {
-				return e.recordTooOld(v.Key, len(list)-i)
-			}
-			removed, err := e.removeSnapshot(ctx, v)
-			if err != nil {
-				return err
-			}
-			if removed {
-				e.Progress("snapshots removed", int64(i+1), int64(len(list)))
-			}
+		if err := e.removeEach(ctx, list); err != nil {
+			return err
 		}
 		if len(e.refusals) > 0 && len(e.result.Removed) == 0 {
 			return allRetained(e.refusals)
 		}
 		return nil
 	})
+}
+
+// removeEach removes the envelopes of a list, unless they have to stay.
+func (e *execution) removeEach(ctx context.Context, list []Verdict) error {
+	g, gctx := task.WithContext(ctx)
+	g.SetLimit(requests)
+	if e.Delete != nil {
+		g.SetLimit(1)
+	}
+	var late error
+	var done int64
+	gone := make([]bool, len(list))
+	for i, v := range list {
+		if gctx.Err() != nil {
+			break
+		}
+		if store.Exceeded(e.recorded, e.Now(), recordMaxAge) {
+			late = e.recordTooOld(v.Key, len(list)-i)
+			break
+		}
+		g.Go(func() error {
+			removed, err := e.removeSnapshot(gctx, v)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if gone[i] = removed; removed {
+				done++
+				e.result.Freed.add(v.Size)
+				e.Progress("snapshots removed", done, int64(len(list)))
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	for i, v := range list {
+		if gone[i] {
+			e.result.Removed = append(e.result.Removed, v.Key)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	return late
 }
 
 // recordTooOld reports that the remaining snapshots stay, key the first of them. It is an error
@@ -140,6 +177,8 @@ func (e *execution) recordTooOld(key store.EnvelopeKey, remaining int) error {
 		return &RefusedError{Key: key, Reason: "it took longer than " + AgeText(recordMaxAge) +
 			" since that was put on record", Tip: "run it again"}
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.report(object.Info, object.CodeSlow, fmt.Sprintf("%d snapshots stay for now: the prune "+
 		"took longer "+
 		"than %s since it put them on record", remaining, AgeText(recordMaxAge)), "run it again")
@@ -160,10 +199,14 @@ func (e *execution) removeSnapshot(ctx context.Context, v Verdict) (removed bool
 		if reason.Kind == InUse {
 			code = object.CodeInUse
 		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		e.report(object.Info, code, v.Key.String()+" is since just now "+reason.String()+": it stays", "")
 		return false, nil
 	}
 	err = e.Store.RemoveSnapshot(ctx, v.Key)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	switch {
 	case errors.Is(err, store.ErrRetained) && e.Delete == nil:
 		e.reportRetained(v.Key.String(), v.Size, err)
@@ -176,8 +219,6 @@ func (e *execution) removeSnapshot(ctx context.Context, v Verdict) (removed bool
 	case err != nil:
 		return false, err
 	}
-	e.result.Removed = append(e.result.Removed, v.Key)
-	e.result.Freed.add(v.Size)
 	return true, nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,29 +77,43 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 		t.Run(string(way.code), func(t *testing.T) {
 			b := newClocked(t)
 			st := openPlain(t, b)
-			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
+			list := (&taker{st: st, source: sourceA}).hourly(t, b, 20)
 			b.pass(24 * time.Hour)
+			var mu sync.Mutex
 			used := map[store.SnapshotID]string{}
+			inUse := func(context.Context) (map[store.SnapshotID]string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return maps.Clone(used), nil
+			}
 			o := options(st, b, Policy{Last: 2})
-			o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
+			o.InUse = inUse
 			o.Progress = func(what string, done, _ int64) {
-				if what == "snapshots removed" && done == 1 {
-					way.mark(t, st, used, list[1])
+				if what == "snapshots removed" && done == 1 { // others are under way
+					mu.Lock()
+					defer mu.Unlock()
+					way.mark(t, st, used, list[requests+1])
 				}
 			}
 			r := mustPrune(t, o)
-			if got := left(t, st); got != "a2 a4 a5" || !foundOne(r, way.code) {
+			if got := left(t, st); got != "a10 a19 a20" || !foundOne(r, way.code) {
 				t.Errorf("%s are left, findings %v", got, r.Findings)
+			}
+			if len(r.Removed) != 17 || !slices.IsSortedFunc(r.Removed, func(a, b store.EnvelopeKey) int {
+				return strings.Compare(a.String(), b.String())
+			}) {
+				t.Errorf("removed: %v", r.Removed)
 			}
 			whole(t, st)
 			// The deletion of a named snapshot is refused.
 			o = options(st, b, Policy{})
-			o.Delete = []store.EnvelopeKey{list[3].Key()}
+			o.Delete = []store.EnvelopeKey{list[18].Key()}
 			clear(used)
-			o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
-			o.Step = once(func() { way.mark(t, st, used, list[3]) })
+			o.InUse = inUse
+			o.Step = once(func() { way.mark(t, st, used, list[18]) })
 			_, err := prune(t.Context(), o)
-			if _, refused := errors.AsType[*RefusedError](err); !refused || left(t, st) != "a2 a4 a5" {
+			if _, refused := errors.AsType[*RefusedError](err); !refused ||
+				left(t, st) != "a10 a19 a20" {
 				t.Errorf("delete: %v, %s are left", err, left(t, st))
 			}
 		})
@@ -315,5 +331,31 @@ func TestPruneReadsTheRecordThatReplacedAnother(t *testing.T) {
 	known, err := openPlain(t, h).Pruned(t.Context())
 	if err != nil || len(known.Removed[sourceA]) != 1 || !replaced {
 		t.Errorf("it knows of %v, %v; replaced %v", known.Removed, err, replaced)
+	}
+}
+
+// TestRulesRemoveSeveralSnapshotsAtOnce: each removal waits for another one that is under way.
+func TestRulesRemoveSeveralSnapshotsAtOnce(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	(&taker{st: st, source: sourceA}).hourly(t, b, 5)
+	b.pass(24 * time.Hour)
+	o, meet := options(st, b, Policy{Last: 1}), make(chan struct{})
+	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
+		select {
+		case meet <- struct{}{}:
+		case <-meet:
+		case <-ctx.Done():
+		}
+		return nil, ctx.Err()
+	}
+	plan, err := NewPlan(t.Context(), options(st, b, Policy{Last: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := Execute(ctx, o, plan); err != nil || left(t, st) != "a5" {
+		t.Errorf("%v; %s are left", err, left(t, st))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,7 +39,8 @@ func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
 		s.cfg.Log.Warn("serve catalog socket", "path", path, "error", err)
 		return nil, nil
 	}
-	b := &catalogSocket{server: grpc.NewServer(append(ServerOptions(), s.Recover()...)...), path: path}
+	b := &catalogSocket{server: grpc.NewServer(slices.Concat(ServerOptions(), s.Recover(),
+		s.cfg.CatalogSocket)...), path: path}
 	mgmtv1.RegisterOperationServiceServer(b.server, &operationService{s: s})
 	go func() { _ = b.server.Serve(l) }() // ends with close
 	return b, nil

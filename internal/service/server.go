@@ -70,6 +70,9 @@ type Config struct {
 	Rows *capi.Table
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
+	// CatalogSocket are further options of the server on the socket beside the catalog, such as those
+	// that say who calls. The socket itself lets in only root and the user of this process.
+	CatalogSocket []grpc.ServerOption
 	// Daemon says that the configuration is a file, not the flags of mgmtctl.
 	Daemon  bool
 	Log     *slog.Logger
