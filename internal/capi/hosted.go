@@ -13,8 +13,8 @@ func hostedProviders() []Project {
 	return []Project{
 		{Name: "k0smotron", Versions: "2.1", Rows: k0smotronRows(), ByHand: etcd},
 		{Name: "k0rdent", Versions: "1.12", Rows: k0rdentRows(),
-			ByHand: "Its Clusters are in kcm-system, which counts as a namespace of a provider: nothing " +
-				"is restored there."},
+			ByHand: "Its Clusters are in kcm-system, with its own controllers: install it on the target " +
+				"first, since nothing is restored into a namespace of a provider that is not there."},
 		{Name: "Kamaji", Versions: "0.20", Rows: kamajiRows(), ByHand: etcd},
 		{Name: "HyperShift", Versions: "v1beta1", ByHand: etcd, Rows: []Row{
 			{GroupKind: object.GroupKind{Group: "hypershift.openshift.io", Kind: "HostedControlPlane"},

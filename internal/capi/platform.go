@@ -1,6 +1,10 @@
 package capi
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
 
 // labelProvider is on everything that a provider installs: its namespace, its Deployments, its
 // CRDs (Cluster API book: developer/providers/contracts/clusterctl).
@@ -38,32 +42,46 @@ var platforms = []struct {
 		source: "Kubernetes documentation: the prefix kube- is reserved"},
 }
 
-// PlatformNamespace returns the component whose namespace has this name and these labels; "" when
-// it is none.
-func PlatformNamespace(name string, labels map[string]string) string {
+// Component is what runs in a namespace of a management cluster.
+type Component struct {
+	Name string
+	// Provider: it is a provider of Cluster API, and not a part of another platform.
+	Provider bool
+}
+
+// PlatformNamespace returns the component whose namespace has this name and these labels; without a
+// name when it is none.
+func PlatformNamespace(name string, labels map[string]string) Component {
 	if provider := labels[labelProvider]; provider != "" {
-		return provider
+		return Component{provider, true}
 	}
 	for _, p := range platforms {
 		for _, ns := range p.namespaces {
 			if name == ns || strings.HasSuffix(ns, "-") && strings.HasPrefix(name, ns) {
-				return p.name
+				return Component{Name: p.name}
 			}
 		}
 	}
-	return ""
+	return Component{}
 }
 
-// PlatformWorkload returns the component that a Deployment with these labels runs; "" when it is
-// none.
-func PlatformWorkload(labels map[string]string) string {
+// PlatformWorkload returns the component that a Deployment with these labels runs; without a name
+// when it is none.
+func PlatformWorkload(labels map[string]string) Component {
 	if provider := labels[labelProvider]; provider != "" {
-		return provider
+		return Component{provider, true}
 	}
 	for _, p := range platforms {
 		if p.key != "" && labels[p.key] == p.value {
-			return p.name
+			return Component{Name: p.name}
 		}
 	}
-	return ""
+	return Component{}
+}
+
+// IsIdentity reports whether a kind is an identity: credentials with which infrastructure providers
+// work, often in a Secret of their own namespace. All of them follow this pattern (OpenStack, AWS,
+// Azure, vSphere; see their files).
+func IsIdentity(kind object.GroupKind) bool {
+	return kind.Group == GroupInfrastructure && strings.HasSuffix(kind.Kind, "Identity")
 }

@@ -29,6 +29,7 @@ const (
 	CodeIncomplete         Code = "incomplete"
 	CodeKindNotServed      Code = "kind-not-served"
 	CodeProviderMissing    Code = "provider-missing"
+	CodeProviderNamespace  Code = "provider-namespace"
 	CodeProviderOlder      Code = "provider-older"
 	CodeNotAllowed         Code = "not-allowed"
 	CodeOwnerMissing       Code = "owner-missing"

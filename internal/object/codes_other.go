@@ -340,9 +340,10 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 			Next:    "Install Cluster API, or name another management cluster.",
 		},
 		{
-			Code: CodeNoInventory, Area: AreaMgmt, Severities: []Severity{Info},
-			Meaning: "clusterctl did not install the providers, so their versions are unknown.",
-			Next:    "Compare the versions by hand before a restore or a move.",
+			Code: CodeNoInventory, Area: AreaMgmt, Severities: []Severity{Info, Warning},
+			Meaning: "clusterctl did not install the providers, so their versions are unknown. It is a " +
+				"warning of a plan whose source has an inventory and whose target has none.",
+			Next: "Compare the versions by hand before a restore or a move.",
 		},
 		{
 			Code: CodeContractMissing, Area: AreaMgmt, Severities: []Severity{Warning},

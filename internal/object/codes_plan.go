@@ -157,6 +157,14 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"newer.",
 		},
 		{
+			Code: CodeProviderNamespace, Area: AreaPlan, Severities: []Severity{Info},
+			Meaning: "The object is created in the namespace of a provider, whose controllers trust " +
+				"what they find there: a Secret that a captured identity names, or what belongs to " +
+				"workload clusters that live there. Nothing that is there is overwritten.",
+			Next: "Nothing, if the credentials are right for the target. Where they differ by design, " +
+				"create the Secret on the target first.",
+		},
+		{
 			Code: CodeProviderOlder, Area: AreaPlan, Severities: []Severity{Error}, Forceable: true,
 			Meaning: "A provider is older on the target than on the source.",
 			Next:    "Upgrade the provider with clusterctl upgrade.",
@@ -238,7 +246,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeRefused, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "The object is never created from a snapshot: its kind or its namespace is " +
 				"not allowed. It is an error for an object of a provider that belongs to a workload " +
-				"cluster, which would be released without it.",
+				"cluster, which would be released without it, and for a Secret that workload clusters " +
+				"need and that the target lacks.",
 			Next: "Install its provider on the target with clusterctl, which labels the CRD as one of " +
 				"Cluster API. Create anything else by hand if something needs it.",
 		},

@@ -77,6 +77,8 @@ func TestCompareProvidersFindsMissingAndOlderOnes(t *testing.T) {
 		{"older", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1], source[2]},
 			[]object.Code{object.CodeProviderOlder}},
 		{"missing", source[1:], []object.Code{object.CodeProviderMissing}},
+		{"no inventory: an operator, Helm or GitOps has installed them", nil,
+			[]object.Code{object.CodeNoInventory}},
 	} {
 		var codes []object.Code
 		for _, f := range CompareProviders(source, tt.have) {

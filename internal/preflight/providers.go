@@ -12,8 +12,20 @@ import (
 )
 
 // CompareProviders checks that a target has the providers of a source, at their versions or newer.
+// A target without an inventory of clusterctl, whose providers an operator, Helm or a GitOps tool
+// installed, has those whose kinds it serves, which is a check of its own.
 func CompareProviders(source, target []kube.Provider) []object.Finding {
 	var findings []object.Finding
+	if len(target) == 0 && len(source) > 0 {
+		names := make([]string, len(source))
+		for i, p := range source {
+			names[i] = p.Name + " " + p.Version
+		}
+		return []object.Finding{{Severity: object.Warning, Code: object.CodeNoInventory,
+			Message: "clusterctl did not install the providers of the target, so their versions are not " +
+				"known; the source has " + strings.Join(names, ", "),
+			Hint: "check that the target has these providers, at these versions or newer"}}
+	}
 	for _, want := range source {
 		i := slices.IndexFunc(target, func(have kube.Provider) bool { return have.Name == want.Name })
 		switch {

@@ -34,6 +34,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "needs", Run: checkNeeds},
 	{Name: "certificates", Run: checkCertificates},
 	{Name: "collisions", Run: checkCollisions},
+	{Name: "namespaces of providers", Run: checkProviderNamespaces},
 	{Name: "hosted control planes", Run: checkHosted},
 	{Name: "reality", Run: checkReality},
 	{Name: "gitops", Run: checkGitOps},

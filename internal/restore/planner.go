@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -109,7 +107,10 @@ type planner struct {
 	atWork         map[string]bool // units whose Cluster is on the target and not paused
 	// pausedByHand are the units whose Cluster is on the target, paused by somebody else than us
 	pausedByHand map[string]bool
-	platform     map[string]string // namespaces of the target's own components, and which ones
+	// platform are the namespaces of providers and other components, of both sides, and which ones;
+	// targetNamespaces are all of the target
+	platform         map[string]capi.Component
+	targetNamespaces map[string]bool
 	// others are the Unit.OtherMachines of units
 	others map[string]map[string]string
 	gone   map[string][]object.Ref // the Unit.Gone of units
@@ -142,7 +143,8 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		existing: map[object.Ref]string{},
 		kinds:    map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
-		targetClusters: map[object.Key]labels.Set{}, platform: map[string]string{},
+		targetClusters: map[object.Key]labels.Set{}, platform: map[string]capi.Component{},
+		targetNamespaces: map[string]bool{},
 		gone: map[string][]object.Ref{}, held: map[string]bool{}, compared: map[string]bool{},
 	}
 	p.addAll(in.Findings...)
@@ -176,14 +178,16 @@ func (p *planner) filter(ctx context.Context) error {
 	if err := p.findPlatform(ctx); err != nil {
 		return err
 	}
+	p.findUsers()
 	if err := p.filterUnsafe(); err != nil {
 		return err
 	}
 	if err := p.raiseEpochs(); err != nil {
 		return err
 	}
-	p.findUsers()
-	p.reportFiltered()
+	if err := p.reportFiltered(ctx); err != nil {
+		return err
+	}
 	return p.leaveOutUnowned()
 }
 
@@ -245,64 +249,6 @@ func (p *planner) findUsers() {
 			if n.Unit != unit {
 				p.users[n] = append(p.users[n], unit)
 			}
-		}
-	}
-}
-
-// filterUnsafe leaves out what is never created from a snapshot (invariant I8): the source's own
-// inventory, what belongs to the API server or to the providers, kinds that are not of Cluster API,
-// and Secrets that grant access to the management cluster itself.
-func (p *planner) filterUnsafe() error {
-	for _, n := range p.nodes {
-		namespace := n.Namespace
-		if n.GroupKind() == kube.NamespaceKind.GroupKind {
-			namespace = n.Name
-		}
-		// the kinds as the target serves them: the snapshot is untrusted
-		k, known := kube.FindKind(p.Kinds, n.GroupKind())
-		switch {
-		case n.GroupKind() == capi.Provider:
-			p.skipped[n] = "the target has a provider inventory of its own"
-		case strings.HasPrefix(namespace, "kube-"):
-			p.skipped[n] = "nothing is restored into the API server's own namespaces"
-		case p.platform[namespace] != "":
-			p.skipped[n] = "nothing is restored into the namespaces of providers and platforms: " +
-				p.platform[namespace]
-		case n.Group != "" && known && !k.Contract && !p.rows().Known(n.GroupKind()):
-			p.skipped[n] = "not a kind of Cluster API"
-		case n.GroupKind() == kube.SecretKind.GroupKind:
-			raw, err := p.Contents.Bytes(n.Ref)
-			if err != nil {
-				return err
-			}
-			switch t := gjson.GetBytes(raw, "type").String(); t {
-			case "kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token":
-				p.skipped[n] = "Secrets of type " + t + " grant access to a management cluster"
-			}
-		}
-	}
-	return nil
-}
-
-// reportFiltered reports what filterUnsafe left out. It is an error for a Cluster, without which
-// its unit cannot be restored, and for an object of a unit that is not of Kubernetes itself: its
-// provider would find the unit released without it (invariant I8 leaves nothing out silently).
-func (p *planner) reportFiltered() {
-	for _, n := range p.nodes {
-		why := p.skipped[n]
-		switch {
-		case why == "" || n.GroupKind() == capi.Provider:
-		case n.GroupKind() == capi.Cluster:
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
-				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
-					"must be there"})
-		case n.Unit != "" && n.Group != "" && !p.Spec.Force.Has(object.CodeRefused):
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
-				Hint: "its workload cluster would be released without it: install its provider on the " +
-					"target with clusterctl, whose labels on the CRD make it a kind of Cluster API"})
-		default:
-			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeRefused, Message: why,
-				Hint: "create it by hand if something needs it"})
 		}
 	}
 }

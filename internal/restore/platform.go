@@ -1,7 +1,9 @@
 package restore
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -17,11 +19,8 @@ import (
 // installed with Helm, by an operator or by GitOps are in no inventory. The controllers there trust
 // the Secrets of their own namespace (invariant I8).
 func (p *planner) findPlatform(ctx context.Context) error {
-	for _, pr := range p.Snapshot.About.Providers {
-		p.platform[pr.Namespace] = pr.Name
-	}
-	for _, pr := range p.Providers {
-		p.platform[pr.Namespace] = pr.Name
+	for _, pr := range slices.Concat(p.Providers, p.Snapshot.About.Providers) {
+		p.addPlatform(pr.Namespace, capi.Component{Name: pr.Name, Provider: true})
 	}
 	for _, n := range p.nodes {
 		if n.GroupKind() != capi.Namespace {
@@ -34,7 +33,8 @@ func (p *planner) findPlatform(ctx context.Context) error {
 		p.addPlatform(n.Name, capi.PlatformNamespace(n.Name, labelsOf(raw)))
 	}
 	if err := p.listPlatform(ctx, kube.NamespaceKind, func(raw []byte) {
-		name := gjson.GetBytes(raw, "metadata.name").String()
+		name := strings.Clone(gjson.GetBytes(raw, "metadata.name").String())
+		p.targetNamespaces[name] = true
 		p.addPlatform(name, capi.PlatformNamespace(name, labelsOf(raw)))
 	}); err != nil {
 		return err
@@ -45,10 +45,14 @@ func (p *planner) findPlatform(ctx context.Context) error {
 	})
 }
 
-func (p *planner) addPlatform(namespace, component string) {
-	if component != "" && p.platform[namespace] == "" {
-		p.platform[namespace] = strings.Clone(component)
+func (p *planner) addPlatform(namespace string, found capi.Component) {
+	if found.Name == "" {
+		return
 	}
+	known := p.platform[namespace]
+	p.platform[strings.Clone(namespace)] = capi.Component{
+		Name:     cmp.Or(known.Name, strings.Clone(found.Name)),
+		Provider: known.Provider || found.Provider}
 }
 
 // listPlatform lists the metadata of a kind on the target. Without the right to list it, what is
