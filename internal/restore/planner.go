@@ -145,7 +145,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
 		targetClusters: map[object.Key]labels.Set{}, platform: map[string]capi.Component{},
 		targetNamespaces: map[string]bool{},
-		gone: map[string][]object.Ref{}, held: map[string]bool{}, compared: map[string]bool{},
+		gone:             map[string][]object.Ref{}, held: map[string]bool{}, compared: map[string]bool{},
 	}
 	p.addAll(in.Findings...)
 	for _, r := range in.Spec.DropOwners {
