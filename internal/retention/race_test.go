@@ -240,6 +240,38 @@ func TestPruneThatSleptRemovesNothingByAnOldRecord(t *testing.T) {
 	}
 }
 
+// TestPruneWhoseRecordIsGoneRemovesNothing: another prune replaced it while this one slept, or
+// somebody deleted it.
+func TestPruneWhoseRecordIsGoneRemovesNothing(t *testing.T) {
+	for _, slept := range []bool{true, false} {
+		b := newClocked(t)
+		st := openPlain(t, b)
+		(&taker{st: st, source: sourceA}).hourly(t, b, 5)
+		b.pass(24 * time.Hour)
+		h := &hooked{clocked: b}
+		done := false
+		h.lost = func(key string) bool {
+			if done || !strings.HasPrefix(key, "prunes/") {
+				return false
+			}
+			if done = true; slept {
+				b.pass(2 * time.Hour)
+				mustPrune(t, options(st, b, Policy{Last: 4}))
+			}
+			return !slept
+		}
+		r, err := prune(t.Context(), options(openPlain(t, h), b, Policy{Last: 1}))
+		if slept && (err != nil || !foundOne(r, object.CodeSlow)) ||
+			!slept && !errors.Is(err, store.ErrRecordGone) {
+			t.Errorf("slept %v: %v", slept, err)
+		}
+		if want := map[bool]string{true: "a2 a3 a4 a5", false: "a1 a2 a3 a4 a5"}[slept]; !done ||
+			left(t, st) != want {
+			t.Errorf("slept %v: %s are left", slept, left(t, st))
+		}
+	}
+}
+
 // TestExecuteRemovesNoMoreThanThePlanNames: an old plan is checked against a new inventory
 // and is not extended: snapshots that became removable since wait for the next prune.
 func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {

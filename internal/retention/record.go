@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,6 +47,9 @@ func (e *execution) putRecord(ctx context.Context) error {
 	e.recorded = e.Now()
 	ours := e.recorded.UTC()
 	at, err := e.Store.PutPruneRecord(ctx, before, removal, ours)
+	if errors.Is(err, store.ErrRecordGone) && store.Exceeded(e.recorded, e.Now(), recordMaxAge) {
+		at, err = ours, nil // replaced while this host slept: too old to remove anything by
+	}
 	if err != nil {
 		return err
 	}

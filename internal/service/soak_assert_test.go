@@ -17,18 +17,25 @@ type storeState struct {
 	newest map[string]store.EnvelopeKey     // whole ones, by source
 	read   map[store.EnvelopeKey]store.Tree // and Signed.Partial
 	part   map[store.EnvelopeKey]bool
+	number map[store.EnvelopeKey]int64 // Signed.Sequence
 }
 
 func newStoreState() storeState {
 	return storeState{newest: map[string]store.EnvelopeKey{}, read: map[store.EnvelopeKey]store.Tree{},
-		part: map[store.EnvelopeKey]bool{}}
+		part: map[store.EnvelopeKey]bool{}, number: map[store.EnvelopeKey]int64{}}
 }
 
 // note remembers a whole snapshot if it is the newest.
 func (k *storeState) note(key store.EnvelopeKey) {
-	if last, ok := k.newest[key.Source]; !ok || compareKeys(key, last) > 0 {
+	if last, ok := k.newest[key.Source]; !ok || k.isNewer(key, last) {
 		k.newest[key.Source] = key
 	}
+}
+
+// isNewer reports whether a snapshot may count as newer than another one of its source. Two runs at
+// once may take the same number, and the one that began later may be stored first: then either may.
+func (k *storeState) isNewer(a, b store.EnvelopeKey) bool {
+	return a.Source == b.Source && a != b && k.number[a] >= k.number[b]
 }
 
 func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String(), b.String()) }
@@ -80,6 +87,7 @@ func (k *soak) assertStore() {
 		}
 	}
 	for _, of := range k.taken { // since the last check
+		k.last.number[of.Key()] = of.Sequence
 		if !of.Partial {
 			k.last.note(of.Key())
 		}
@@ -87,7 +95,7 @@ func (k *soak) assertStore() {
 	for source, key := range k.last.newest {
 		newer := now[key]
 		for other := range now {
-			newer = newer || other.Source == source && !k.last.part[other] && compareKeys(other, key) > 0
+			newer = newer || !k.last.part[other] && k.last.isNewer(other, key)
 		}
 		if !newer {
 			k.t.Errorf("%s was the newest whole snapshot of %s and is gone", key, source)
@@ -138,7 +146,7 @@ func (k *soak) assertWhole(key store.EnvelopeKey, content map[store.Key]bool) {
 			return
 		}
 		tree.Shards = append(tree.Shards, e.Tree)
-		k.last.read[key], k.last.part[key] = tree, e.Partial
+		k.last.read[key], k.last.part[key], k.last.number[key] = tree, e.Partial, e.Sequence
 	}
 	for _, name := range slices.Concat(tree.Shards, tree.Packs) {
 		if !content[name] {
@@ -156,7 +164,7 @@ func (k *soak) assertRemoved(key store.EnvelopeKey,
 		k.t.Errorf("%s is gone, and nobody removed it", key)
 	}
 	for _, s := range there {
-		if s.Key.Source == key.Source && compareKeys(s.Key, key) > 0 &&
+		if k.last.isNewer(s.Key, key) &&
 			k.clock.Now().Sub(s.Modified) >= retention.MinGrace {
 			return
 		}

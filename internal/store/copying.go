@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -172,6 +173,9 @@ func (s *Store) PutExplained(ctx context.Context, before Pruned, explained map[s
 	}
 	// What is there and was removed before came back; PutPruneRecord of the next prune sees to that.
 	_, err = s.putPruneRecord(ctx, before, added, there, before.ownLinks, now)
+	if errors.Is(err, ErrRecordGone) {
+		err = nil // what explains numbers allows nothing; the next run writes it again if it has to
+	}
 	return true, err
 }
 

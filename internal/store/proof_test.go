@@ -85,17 +85,27 @@ func TestTheOldestProvenMarkerCounts(t *testing.T) {
 }
 
 // TestJunkAroundTheSnapshotsHidesNoProof: whoever floods the folders of snapshots with junk writes
-// after the first snapshot, or before the last.
+// after the first snapshot, or before the last. Where the first ones were signed by a key that is
+// trusted no more, they are no better than junk.
 func TestJunkAroundTheSnapshotsHidesNoProof(t *testing.T) {
-	s, b, o, _ := versionedStore(t, false)
-	for i := range 3 * mostProofs {
-		b.Overwrite(fmt.Sprintf("snapshots/00000000-0000-4000-8000-%012d/"+
-			"20260102T030405.678Z-0000000000aa.json", i), []byte("junk"))
-	}
-	mustWriteSnapshot(t, s, 2, nil)
-	b.Overwrite(markerKey, markerOf("00000000000000000000000000000001"))
-	if again := mustOpen(t, o); again.ID() != s.ID() {
-		t.Errorf("opened as %s, want %s", again.ID(), s.ID())
+	for _, first := range []bool{true, false} {
+		b := faultbucket.NewVersioned()
+		o := Options{Bucket: b, Keys: mustLoad(t, testKeys(t)), Create: true}
+		s := mustOpen(t, o)
+		if first {
+			mustWriteSnapshot(t, s, 1, nil)
+		}
+		for i := range 3 * mostProofs {
+			b.Overwrite(fmt.Sprintf("snapshots/00000000-0000-4000-8000-%012d/"+
+				"20260102T030405.678Z-0000000000aa.json", i), []byte("junk"))
+		}
+		if !first {
+			mustWriteSnapshot(t, s, 2, nil)
+		}
+		b.Overwrite(markerKey, markerOf("00000000000000000000000000000001"))
+		if again := mustOpen(t, o); again.ID() != s.ID() {
+			t.Errorf("first %v: opened as %s, want %s", first, again.ID(), s.ID())
+		}
 	}
 }
 

@@ -145,7 +145,7 @@ type Removal struct {
 // (Removal.links); then those records go that the same key signed and that are not of this hour.
 // Those of other keys stay: who trusts a key for some sources only would lose what they say of
 // others. It returns when that was by the clock of the storage. *UsageError when the signing key is
-// not trusted for what is removed.
+// not trusted for what is removed; ErrRecordGone.
 func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, r Removal, now time.Time) (
 	time.Time, error) {
 	ranges, there := map[string][]Range{}, map[string][]int64{}
@@ -202,12 +202,20 @@ func (s *Store) putPruneRecord(ctx context.Context, before Pruned, removed map[s
 	return s.replaceRecords(ctx, before, key)
 }
 
+// ErrRecordGone: the record that was just written is gone again. Another prune has replaced it by
+// one that says the same, if this process slept for an hour in between; otherwise somebody deleted
+// it.
+var ErrRecordGone = errors.New("the record of what is removed is gone again")
+
 // replaceRecords removes the records that the one under key replaces, and returns the storage's
-// time of that one.
+// time of that one. ErrRecordGone.
 func (s *Store) replaceRecords(ctx context.Context, before Pruned, key string) (time.Time,
 	error) {
 	info, err := s.bucket.Stat(ctx, key)
-	if err == nil {
+	switch {
+	case IsMissing(err):
+		return time.Time{}, fmt.Errorf("%s: %w", key, ErrRecordGone)
+	case err == nil:
 		err = requireModTime(info)
 	}
 	if err != nil {
