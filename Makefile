@@ -5,7 +5,8 @@ export PATH := $(TOOLS):$(PATH)
 export GOFLAGS := $(GOFLAGS) -trimpath
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # With -count=1 where a test runs programs: Go does not see that these changed and would give the result of before.
-GO_TEST := gotestsum --format pkgname-and-test-fails --
+# golangci-lint runs vet.
+GO_TEST := gotestsum --format pkgname-and-test-fails -- -vet=off
 # The race detector instruments everything but scrypt, which has no goroutines and took minutes.
 RACE := -race -gcflags=golang.org/x/crypto/scrypt=-race=false
 # The packages that have such tests: to link the test programs of all others takes both cores for a minute. Those that run longest come first.

@@ -37,13 +37,9 @@ func (p *planner) unsafe(n *graph.Node) (why string, err error) {
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		namespace = n.Name
 	}
-	var secretType string
-	if n.GroupKind() == kube.SecretKind.GroupKind {
-		raw, err := p.Contents.Bytes(n.Ref)
-		if err != nil {
-			return "", err
-		}
-		secretType = gjson.GetBytes(raw, "type").String()
+	secretType, err := p.secretType(n)
+	if err != nil {
+		return "", err
 	}
 	// the kinds as the target serves them: the snapshot is untrusted
 	k, known := kube.FindKind(p.Kinds, n.GroupKind())
@@ -60,6 +56,18 @@ func (p *planner) unsafe(n *graph.Node) (why string, err error) {
 		return p.unsafeInPlatform(n, namespace, secretType), nil
 	}
 	return "", nil
+}
+
+// secretType returns the type of a Secret; empty for any other object.
+func (p *planner) secretType(n *graph.Node) (string, error) {
+	if n.GroupKind() != kube.SecretKind.GroupKind {
+		return "", nil
+	}
+	raw, err := p.Contents.Bytes(n.Ref)
+	if err != nil {
+		return "", err
+	}
+	return gjson.GetBytes(raw, "type").String(), nil
 }
 
 // unsafeInPlatform says why an object is left out of a namespace of a provider or another platform;
@@ -110,7 +118,7 @@ func (p *planner) namedBy(n *graph.Node) *graph.Node {
 // reportFiltered reports what filterUnsafe left out. It is an error for a Cluster, without which
 // its unit cannot be restored, and for an object of a unit that is not of Kubernetes itself: its
 // provider would find the unit released without it (invariant I8 leaves nothing out silently). So
-// it is for a Secret that units need and that the target has not.
+// it is for a Secret of a provider's namespace that units need and that the target has not.
 func (p *planner) reportFiltered(ctx context.Context) error {
 	for _, n := range p.nodes {
 		why := p.skipped[n]
@@ -128,12 +136,13 @@ func (p *planner) reportFiltered(ctx context.Context) error {
 			f.Severity, f.Hint = object.Error, "its workload cluster would be released without it: "+
 				"install its provider on the target with clusterctl, whose labels on the CRD make it a "+
 				"kind of Cluster API"
-		case n.GroupKind() == kube.SecretKind.GroupKind:
-			absent, err := p.isAbsent(ctx, n)
+		case p.platform[n.Namespace].Provider && (n.Unit != "" || len(p.users[n]) > 0) &&
+			!p.Spec.Force.Has(object.CodeRefused):
+			missed, err := p.isMissed(ctx, n)
 			if err != nil {
 				return err
 			}
-			if absent && (n.Unit != "" || len(p.users[n]) > 0) && !p.Spec.Force.Has(object.CodeRefused) {
+			if missed {
 				f.Severity, f.Hint = object.Error, "create it by hand on the target, which lacks it: what "+
 					"names it would be released without it"
 			}
@@ -143,9 +152,15 @@ func (p *planner) reportFiltered(ctx context.Context) error {
 	return nil
 }
 
-// isAbsent reports whether the target has no object of this name.
-func (p *planner) isAbsent(ctx context.Context, n *graph.Node) (bool, error) {
-	_, err := p.Reader.Get(ctx, kube.SecretKind, n.Namespace, n.Name)
+// isMissed reports whether an object is a Secret that the target lacks, and not one that grants
+// access to the source, which nothing on the target can use.
+func (p *planner) isMissed(ctx context.Context, n *graph.Node) (bool, error) {
+	secretType, err := p.secretType(n)
+	if err != nil || n.GroupKind() != kube.SecretKind.GroupKind ||
+		slices.Contains(grantAccess, secretType) {
+		return false, err
+	}
+	_, err = p.Reader.Get(ctx, kube.SecretKind, n.Namespace, n.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("get %s: %w", n.Ref, err)
 	}

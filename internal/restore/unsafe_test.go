@@ -158,3 +158,20 @@ func TestAWorkloadClusterInTheNamespaceOfAProviderIsRestored(t *testing.T) {
 		t.Errorf("%v %v", failures, err)
 	}
 }
+
+// TestI8ATokenThatIsLeftOutBlocksNothing: one of the source grants nothing on the target, also
+// where it belongs to a workload cluster.
+func TestI8ATokenThatIsLeftOutBlocksNothing(t *testing.T) {
+	for _, ns := range []string{"n", "capo-system"} {
+		x := newTrial(t, newMemory(t, "source", providerSpace, fmt.Sprintf(`{"kind":"Namespace",
+			"metadata":{"name":%q}}`, ns), fmt.Sprintf(`{"kind":"Cluster","metadata":{"namespace":%q,
+			"name":"w"},"spec":{}}`, ns), fmt.Sprintf(`{"kind":"Secret","metadata":{"namespace":%q,
+			"name":"w-token","labels":{"cluster.x-k8s.io/cluster-name":"w"}},
+			"type":"kubernetes.io/service-account-token"}`, ns)), newMemory(t, "target", providerSpace))
+		plan := x.makePlan(t)
+		if did := actions(plan)["Secret/"+ns+"/w-token"]; did != Skip || plan.Blocked ||
+			plan.Units[0].Blocked {
+			t.Errorf("%s: %s, %v", ns, did, plan.Findings)
+		}
+	}
+}
