@@ -150,10 +150,13 @@ func (p *program) completeLocations(cmd *cobra.Command) []string {
 }
 
 // completeFlags completes the flags of all commands below cmd that name a management cluster or a
-// storage location, and the file of --config.
+// storage location, and the files of --config and --resource-modifiers.
 func (p *program) completeFlags(cmd *cobra.Command) {
 	if !cmd.HasParent() {
 		_ = cmd.MarkPersistentFlagFilename("config", "yaml", "yml")
+	}
+	if cmd.Flags().Lookup(modifiersFlagName) != nil {
+		_ = cmd.MarkFlagFilename(modifiersFlagName, "yaml", "yml", "json")
 	}
 	for _, name := range []string{"source", "target", "location", "to-location"} {
 		if cmd.Flags().Lookup(name) == nil {

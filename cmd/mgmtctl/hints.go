@@ -133,6 +133,8 @@ var errorCommands = map[object.HintKey]string{
 	object.HintWatch:               "mgmtctl operation watch ID",
 	object.HintResume:              "mgmtctl operation resume ID",
 	object.HintResumeWithIdentity:  "mgmtctl operation resume ID --identity FILE",
+	object.HintResourceModifiers:   "--resource-modifiers FILE",
+	object.HintResumeWithModifiers: "mgmtctl operation resume ID --resource-modifiers FILE",
 	object.HintGiveUpMirror:        "--force no-mirror",
 }
 

@@ -23,6 +23,7 @@ At no moment do both reconcile a workload cluster. Read the plan before you run 
 type moveFlags struct {
 	spec          *mgmtv1.MoveSpec
 	managedFields managedFields
+	modifiers     modifiersFlag
 }
 
 // moveFlagNames are the flags that a plan already contains.
@@ -44,6 +45,7 @@ func newMoveFlags(cmd *cobra.Command) *moveFlags {
 	addAcceptDifferences(cmd, &spec.AcceptDifferences)
 	addManagedFields(cmd, &f.managedFields)
 	addForce(cmd, &spec.ForceCodes, object.Moves)
+	f.modifiers.register(cmd)
 	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+
 		"only a lock on the source prevents another host from doing the same")
 	set.BoolVar(&spec.SuspendGitops, "suspend-gitops", false, "suspend on the source, from the root "+
@@ -58,16 +60,21 @@ func (f *moveFlags) read(cmd *cobra.Command) (*moveWork, error) {
 		return nil, usageError(cmd, "--source and --target are both %q: a move needs two "+
 			"management clusters", f.spec.GetSource())
 	}
-	return &moveWork{spec: f.spec}, nil
+	modifiers, err := f.modifiers.read()
+	return &moveWork{spec: f.spec, modifiers: modifiers}, err
 }
 
 // moveWork is a requested move.
-type moveWork struct{ spec *mgmtv1.MoveSpec }
+type moveWork struct {
+	spec      *mgmtv1.MoveSpec
+	modifiers []byte
+}
 
 func (m *moveWork) kind() string { return kindMove }
 
 func (m *moveWork) request(ctx context.Context, c *connection) (*plan, error) {
-	stream, err := c.moves.PlanMove(ctx, &mgmtv1.PlanMoveRequest{Spec: m.spec})
+	stream, err := c.moves.PlanMove(ctx, &mgmtv1.PlanMoveRequest{Spec: m.spec,
+		ResourceModifiers: m.modifiers})
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +86,6 @@ func (m *moveWork) request(ctx context.Context, c *connection) (*plan, error) {
 func (m *moveWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning,
 	digest string) (*mgmtv1.Operation, error) {
 	resp, err := c.moves.RunMove(ctx, &mgmtv1.RunMoveRequest{Spec: m.spec, Tuning: tuning,
-		PlanDigest: digest})
+		PlanDigest: digest, ResourceModifiers: m.modifiers})
 	return resp.GetOperation(), err
 }

@@ -16,6 +16,9 @@ created on the target, adopted or left out, and the findings of the pre-flight c
 With -o json the plan has every object. "move run --plan FILE" runs that plan, and refuses when a
 new plan would differ.
 
+--resource-modifiers changes objects on their way to the target, where credentials differ by design.
+The plan shows the paths that change, and no values. "move run" needs the file as well.
+
 Changes: nothing. Checks that create objects do so by server-side dry-run.
 
 Standalone it needs --store, --source-kubeconfig, --target-kubeconfig, and --recipient and

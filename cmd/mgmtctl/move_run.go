@@ -21,7 +21,8 @@ Its machines and its API server run on; only its management is paused.
 
 Without --yes it shows a summary of the plan and asks, which needs a terminal. With --plan FILE it
 runs what "move plan -o json" has printed, and refuses when a new plan would differ; flags that
-decide a plan are then refused.
+decide a plan are then refused. --resource-modifiers, where credentials differ by design, is not in
+the plan: give it again, also to a resume.
 
 Changes: on the target it creates objects and releases them. On the source it pauses what moves and,
 after the hand-over, deletes it there without its controllers seeing a deletion. The store gets

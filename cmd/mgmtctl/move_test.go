@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -153,7 +154,8 @@ func TestDaemonResultsInEveryFormat(t *testing.T) {
 func TestMoveRequestHasEveryFlag(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events = testMove(succeeded, 0, nil), testEvents(succeeded)
-	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d "+
+	file, text := modifiersOf(t)
+	r.run(t, "move run --yes --resource-modifiers "+file+" --source prod --target new --namespace a --namespace b --workload c/d "+
 		"--selector tier=gold --force locked --no-fence --suspend-gitops --location vault"+
 		" --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields all --concurrency 3 --canary c/d "+
@@ -166,7 +168,8 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 	if err := json.Unmarshal(raw, &req); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"planDigest":"","spec":{"acceptDifferences":["Machine.b:spec.a"],` +
+	want := `{"planDigest":"","resourceModifiers":"` + base64.StdEncoding.EncodeToString(text) +
+		`","spec":{"acceptDifferences":["Machine.b:spec.a"],` +
 		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["locked"],"location":"vault",` +
 		`"managedFields":"MANAGED_FIELDS_ALL","noFence":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +

@@ -11,6 +11,7 @@ import (
 
 func newOperationResume(p *program) *cobra.Command {
 	var force []string
+	var modifiers modifiersFlag
 	cmd := &cobra.Command{
 		Use:   "resume ID|latest",
 		Short: "Go on with an operation that stopped or failed",
@@ -23,6 +24,9 @@ Does not change: what is done already.
 Standalone it needs the flags of the command that began it: for a restore --store,
 --target-kubeconfig, and --identity and --trusted-key (or --plain); for a move --store,
 --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+
+An operation that was begun with --resource-modifiers is resumed with the same file: it is stored
+nowhere, since it may hold credentials. So a daemon does not resume such a move by itself.
 
 When the host that ran it is lost, another one takes the operation over from its mirror in the
 store, also without the catalog. That needs --identity and --trusted-key (or --plain), and
@@ -42,12 +46,18 @@ locked by another; 12 identity or signature; 130 interrupted before any change.`
 		Args:              oneArg(operationArg),
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			req := &mgmtv1.ResumeOperationRequest{Id: args[0], ForceCodes: force}
+			var err error
+			if req.ResourceModifiers, err = modifiers.read(); err != nil {
+				return err
+			}
 			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
-				return runOperationResume(ctx, p, c, cmd, args[0], force)
+				return runOperationResume(ctx, p, c, cmd, req)
 			})
 		},
 	}
 	addForce(cmd, &force, object.Resumes)
+	modifiers.register(cmd)
 	return cmd
 }
 
@@ -59,10 +69,10 @@ var needsOfKind = map[string][]need{
 }
 
 func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
-	id string, force []string) error {
+	req *mgmtv1.ResumeOperationRequest) error {
 	// The flags that are needed depend on the operation, which only the catalog knows. Neither the
 	// store nor a management cluster has been opened yet.
-	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId()})
 	if err != nil {
 		return err
 	}
@@ -72,12 +82,10 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 			return err
 		}
 	}
-	identity, err := p.readIdentity(ctx)
-	if err != nil {
+	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
 	}
-	// The whole id is used: "latest" may name another operation by now.
-	req := &mgmtv1.ResumeOperationRequest{Id: op.GetId(), Identity: identity, ForceCodes: force}
+	req.Id = op.GetId() // "latest" may name another operation by now
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.operations.ResumeOperation(ctx, req)
 		return resp.GetOperation(), err

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -132,10 +134,25 @@ func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []s
 		return err
 	}
 	var err error
-	if f.plan, err = readPlan(kind, f.planFile); err == nil {
-		p.planFlags, p.planFile = f.plan.header.flags(), f.planFile
+	if f.plan, err = readPlan(kind, f.planFile); err != nil {
+		return err
 	}
-	return err
+	p.planFlags, p.planFile = f.plan.header.flags(), f.planFile
+	return f.plan.checkModifiers(cmd)
+}
+
+// checkModifiers returns an error for a plan with modified objects where no modifiers are given. The
+// server would only find that it plans something else.
+func (p *plan) checkModifiers(cmd *cobra.Command) error {
+	given := cmd.Flags().Lookup(modifiersFlagName)
+	if given == nil || given.Changed || !slices.ContainsFunc(p.findings, func(f *mgmtv1.Finding) bool {
+		return f.GetCode() == string(object.CodeModified)
+	}) {
+		return nil
+	}
+	return &service.Error{Reason: service.ReasonUsage,
+		Message: "the plan was made with resource modifiers, which are not in it",
+		Hint:    "give the same file again", HintKey: object.HintResourceModifiers}
 }
 
 // consented returns an error when there is neither --yes nor a terminal to ask on.

@@ -27,6 +27,7 @@ type restoreFlags struct {
 	spec          *mgmtv1.RestoreSpec
 	at            moment
 	managedFields managedFields
+	modifiers     modifiersFlag
 }
 
 // restoreFlagNames are the flags that a plan already contains.
@@ -59,6 +60,7 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	set.BoolVar(&spec.IncludeUnowned, "include-unowned", false, "restore objects, too, that name a "+
 		"Cluster which is not restored")
 	addRenewKubeconfigs(cmd, &spec.RenewKubeconfigs)
+	f.modifiers.register(cmd)
 	set.BoolVar(&spec.NoRelease, "no-release", false, "leave everything on the target paused")
 	return f
 }
@@ -78,20 +80,22 @@ func (f *restoreFlags) read(cmd *cobra.Command) (*restoreWork, error) {
 		f.spec.At = timestamppb.New(f.at.Time)
 	}
 	f.spec.ManagedFields = f.managedFields.request()
-	return &restoreWork{spec: f.spec}, nil
+	modifiers, err := f.modifiers.read()
+	return &restoreWork{spec: f.spec, modifiers: modifiers}, err
 }
 
 // restoreWork is a requested restore.
 type restoreWork struct {
-	spec     *mgmtv1.RestoreSpec
-	identity []byte
+	spec      *mgmtv1.RestoreSpec
+	identity  []byte
+	modifiers []byte
 }
 
 func (r *restoreWork) kind() string { return kindRestore }
 
 func (r *restoreWork) request(ctx context.Context, c *connection) (*plan, error) {
 	stream, err := c.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: r.spec,
-		Identity: r.identity})
+		Identity: r.identity, ResourceModifiers: r.modifiers})
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +107,6 @@ func (r *restoreWork) request(ctx context.Context, c *connection) (*plan, error)
 func (r *restoreWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning,
 	digest string) (*mgmtv1.Operation, error) {
 	resp, err := c.restores.RunRestore(ctx, &mgmtv1.RunRestoreRequest{Spec: r.spec, Tuning: tuning,
-		Identity: r.identity, PlanDigest: digest})
+		Identity: r.identity, PlanDigest: digest, ResourceModifiers: r.modifiers})
 	return resp.GetOperation(), err
 }

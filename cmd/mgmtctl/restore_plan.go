@@ -15,6 +15,9 @@ func newRestorePlan(p *program) *cobra.Command {
 created, adopted or left out, and the findings of the pre-flight checks. With -o json the plan has
 every object. "restore run --plan FILE" runs that plan, and refuses when a new plan would differ.
 
+--resource-modifiers changes objects on their way to the target, where credentials differ by design.
+The plan shows the paths that change, and no values. "restore run" needs the file as well.
+
 Changes: nothing. Checks that create objects do so by server-side dry-run.
 
 Standalone it needs --store, --target-kubeconfig, and --identity and --trusted-key (or --plain).

@@ -12,6 +12,7 @@ import (
 
 func newRestoreRelease(p *program) *cobra.Command {
 	spec := &mgmtv1.RestoreSpec{}
+	var modifiers modifiersFlag
 	run := &runFlags{tuning: &mgmtv1.RestoreTuning{MaxFailures: new(int32)}}
 	cmd := &cobra.Command{
 		Use:   "release ID|latest",
@@ -28,6 +29,8 @@ With --renew-kubeconfigs it writes new kubeconfigs in the place of expired ones.
 Does not change: a different object on the target is a finding and is never overwritten. The
 snapshot and the source are not touched. Without --source-is-gone a release on another management
 cluster than the source is refused.
+
+A restore with --resource-modifiers is released with the same file.
 
 It can be interrupted, or die, and be resumed: "mgmtctl operation resume ID".
 
@@ -49,7 +52,11 @@ interrupted before any change.`,
 			if err := run.read(p, cmd, kindRestore, nil, needsOfRestore); err != nil {
 				return err
 			}
-			work := &restoreWork{spec: spec}
+			document, err := modifiers.read()
+			if err != nil {
+				return err
+			}
+			work := &restoreWork{spec: spec, modifiers: document}
 			spec.ReleaseOf = args[0]
 			return p.withServer(cmd, needsOfRestore, func(ctx context.Context, c *connection) error {
 				if err := run.consented(p, cmd); err != nil {
@@ -74,6 +81,7 @@ interrupted before any change.`,
 		"source runs any more")
 	addForce(cmd, &spec.ForceCodes, object.Restores)
 	addRenewKubeconfigs(cmd, &spec.RenewKubeconfigs)
+	modifiers.register(cmd)
 	run.addTuning(cmd, "release", service.DefaultRestoreConcurrency)
 	return cmd
 }

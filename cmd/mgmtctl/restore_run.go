@@ -19,7 +19,8 @@ create everything paused, verify, release.
 
 Without --yes it shows a summary of the plan and asks, which needs a terminal. With --plan FILE it
 runs what "restore plan -o json" has printed, and refuses when a new plan would differ; flags that
-decide a plan are then refused.
+decide a plan are then refused. --resource-modifiers, where credentials differ by design, is not in
+the plan: give it again, also to a resume.
 
 Changes: creates objects on the target and releases them last, so that its controllers take over the
 workload clusters. Equal objects on the target are adopted; the annotation mgmtd.dev/workload-id is

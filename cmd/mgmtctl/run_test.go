@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -323,12 +325,13 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	identity := filepath.Join(keys, "identity.txt")
+	file, text := modifiersOf(t)
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
 		"--namespace a --namespace b --workload c/d --selector tier=gold"+
 		" --source-is-gone --force source-seen-recently,held --force owned-elsewhere=b "+
 		"--no-release --include-unowned --renew-kubeconfigs --scope team-a --at-least-sequence 7 "+
 		"--drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
-		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
+		"--managed-fields none --resource-modifiers "+file+" --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
 	got, err := rawJSON(req.GetSpec())
 	if err != nil {
@@ -351,9 +354,60 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	if !strings.Contains(string(req.GetIdentity()), "AGE-SECRET-KEY-") {
 		t.Errorf("an identity of %d bytes", len(req.GetIdentity()))
 	}
+	if !bytes.Equal(req.GetResourceModifiers(), text) {
+		t.Errorf("resource modifiers of %d bytes", len(req.GetResourceModifiers()))
+	}
 	if f.flags.sourceName != "prod" || f.flags.targetName != "new" {
 		t.Errorf("names of the sides: %+v", f.flags)
 	}
+}
+
+// modifiersOf makes a file of resource modifiers.
+func modifiersOf(t *testing.T) (file string, text []byte) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "modifiers.yaml")
+	text = []byte("version: v1\nresourceModifierRules:\n- conditions: {groupResource: secrets}\n" +
+		"  mergePatches: [{patchData: 'stringData: {key: hunter2}'}]\n")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, text
+}
+
+// TestResumeSendsResourceModifiers: and a stop says to give the same file again.
+func TestResumeSendsResourceModifiers(t *testing.T) {
+	file, text := modifiersOf(t)
+	f := newFake()
+	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
+	resume := "mgmtctl operation resume 65f1a2b3c4d5"
+	runner{fake: f}.run(t, "restore run --yes --resource-modifiers "+file+readFlags).want(t, 4).
+		stderrHas(t, resume, "--resource-modifiers "+file)
+	runner{fake: f}.run(t, "operation resume latest --resource-modifiers "+file+readFlags).want(t, 4)
+	req := requestOf[*mgmtv1.ResumeOperationRequest](t, f)
+	if !bytes.Equal(req.GetResourceModifiers(), text) || req.GetId() != "65f1a2b3c4d5" {
+		t.Errorf("resumes %s with %d bytes", req.GetId(), len(req.GetResourceModifiers()))
+	}
+	runner{fake: f}.run(t, "restore run --yes --resource-modifiers "+os.DevNull+readFlags).want(t, 2).
+		stderrHas(t, "read --resource-modifiers: "+os.DevNull+" is empty")
+}
+
+// TestAPlanWithModifiersNeedsThemAgain: they are not in the file of the plan.
+func TestAPlanWithModifiersNeedsThemAgain(t *testing.T) {
+	file, _ := modifiersOf(t)
+	f := newFake()
+	f.plan = testPlan()
+	f.operation, f.events = testOperation(succeeded, 0, true), testEvents(succeeded)
+	f.plan = slices.Insert(f.plan, len(f.plan)-1, &mgmtv1.PlanRestoreResponse{
+		Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: &mgmtv1.Finding{Code: "modified",
+			Severity: mgmtv1.Severity_SEVERITY_INFO, Message: "the resource modifiers change data.key"}}})
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	stdout := runner{fake: f}.run(t, "restore plan -o json --resource-modifiers "+file+readFlags).stdout
+	if err := os.WriteFile(plan, []byte(stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runner{fake: f}.run(t, "restore run --yes --plan "+plan+readFlags).want(t, 2).
+		stderrHas(t, "the plan was made with resource modifiers, which are not in it")
+	runner{fake: f}.run(t, "restore run --yes --plan "+plan+" --resource-modifiers "+file+readFlags).want(t, 0)
 }
 
 // TestResumedRestoreNeedsItsFlags asks for the flags that the operation needs, once its kind is

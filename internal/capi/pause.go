@@ -1,6 +1,9 @@
 package capi
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Pause is how controllers are stopped from reconciling objects of a kind. Every mechanism is one
 // implementation; flows ask its methods and never which one it is.
@@ -242,6 +245,14 @@ func (t *Table) Unpause(obj map[string]any) bool {
 	p.Unset(obj, was)
 	Unannotate(obj, AnnotationWasPaused)
 	return true
+}
+
+// PausesObject reports whether an annotation pauses objects of some kind, or stores what was before
+// such a pause. Those that end with "/paused" are also those of kinds that this version cannot
+// pause, such as baremetalhost.metal3.io/paused.
+func PausesObject(annotation string) bool {
+	return annotation == annotationPolicy || annotation == annotationPrePolicy ||
+		strings.HasSuffix(annotation, "/paused")
 }
 
 // PausedByUs reports whether an operation set the switch of obj and has not given it back.

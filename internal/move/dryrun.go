@@ -37,7 +37,7 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err = restore.Run(ctx, restore.RunOptions{
-		Plan: &namespaces, Contents: v.contents, Reader: m.Target.Reader, Writer: m.Target.Writer,
+		Plan: &namespaces, Contents: v.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader, Writer: m.Target.Writer,
 		Kinds: m.Target.Kinds, Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{StepSuffix: namespacesSuffix, LeaveSharedPaused: true},
 	})

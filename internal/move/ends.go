@@ -5,6 +5,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -39,6 +40,8 @@ type Ends struct {
 	// Location is the name of the location of Store, by which a resume finds it; it may be empty.
 	Location string
 	Rows     *capi.Table // what is known of kinds; nil is the built-in table
+	// Modifiers change objects for the target; nil changes none. The source is read without them.
+	Modifiers *modify.Document
 	// Dial asks management clusters that own workload clusters by records which the operator
 	// overrides, and returns the answers by UID; nil asks none.
 	Dial func(ctx context.Context, owners ...object.Side) map[string]preflight.Dial

@@ -105,7 +105,7 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, error) {
 	in.Target, in.Reader, in.Prober = e.Target.Side, e.Target.Reader, e.Target.Prober
 	in.Kinds, in.Providers = e.Target.Kinds, e.Target.Providers
-	in.Source.StoreID = e.Store.ID()
+	in.Source.StoreID, in.Modifiers = e.Store.ID(), e.Modifiers
 	in.OwnerDials = e.dialOwners(ctx, in)
 	returning, err := e.returning(ctx, in)
 	if err != nil {

@@ -316,7 +316,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Contents: b.contents, Reader: m.Target.Reader,
+		Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Prober: m.Target.Prober, Kinds: m.Target.Kinds, Rows: m.Rows,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{
@@ -418,7 +418,7 @@ func (m *run) observe(ctx context.Context) error {
 		moved.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: b.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
+			Plan: &moved, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
 			Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}); err != nil {

@@ -59,7 +59,7 @@ func (m *run) finishShared(ctx context.Context) error {
 			o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
 		}
 		err := restore.FinishShared(ctx, restore.RunOptions{
-			Plan: &todo, Contents: b.contents, Reader: m.Target.Reader,
+			Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
 			Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},

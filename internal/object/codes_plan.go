@@ -243,6 +243,27 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Check that you trust the key that signed the snapshot.",
 		},
 		{
+			Code: CodeModified, Area: AreaPlan, Severities: []Severity{Info},
+			Meaning: "The resource modifiers change values of the object on its way to the target. The " +
+				"message has their paths and never the values. All checks are made with the changed object.",
+			Next: "Check that these are the values that differ by design.",
+		},
+		{
+			Code: CodeModifierRefused, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "A rule of the resource modifiers cannot be applied to an object that it matches, or " +
+				"would change what no rule may change: the identity of an object, its owners, finalizers, " +
+				"status or pause, the name of its workload cluster, or the type of a Secret. Nothing is " +
+				"restored or moved.",
+			Next: "Correct the rule, or its conditions, and plan again.",
+		},
+		{
+			Code: CodeModifierUnused, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "A rule of the resource modifiers matches no object that is restored or moved.",
+			Next: "Compare its conditions with the objects of the plan. groupResource is the plural of a " +
+				"kind with its group, such as awsclusters.infrastructure.cluster.x-k8s.io. When a rule is " +
+				"meant for workload clusters outside of the selection, nothing has to be done.",
+		},
+		{
 			Code: CodeRefused, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "The object is never created from a snapshot: its kind or its namespace is " +
 				"not allowed. It is an error for an object of a provider that belongs to a workload " +

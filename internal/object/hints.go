@@ -56,6 +56,10 @@ const (
 	HintResume              HintKey = "resume"     // an operation can only be resumed
 	// an operation waits for an identity
 	HintResumeWithIdentity HintKey = "resume-with-identity"
+	// an operation needs the document that its plan was made with
+	HintResourceModifiers HintKey = "resource-modifiers"
+	// an operation waits for that document
+	HintResumeWithModifiers HintKey = "resume-with-modifiers"
 	// an operation has to go on without its mirror in the store
 	HintGiveUpMirror HintKey = "give-up-mirror"
 )
@@ -69,5 +73,6 @@ func HintKeys() []HintKey {
 		HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
-		HintWatch, HintResume, HintResumeWithIdentity, HintGiveUpMirror, HintAcceptDifference, HintAccept}
+		HintWatch, HintResume, HintResumeWithIdentity, HintGiveUpMirror,
+		HintResourceModifiers, HintResumeWithModifiers, HintAcceptDifference, HintAccept}
 }

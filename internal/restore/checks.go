@@ -375,7 +375,7 @@ func checkHeld(p *planner, n *graph.Node) error {
 	if n.GroupKind() != capi.Cluster {
 		return nil
 	}
-	raw, err := p.Contents.Bytes(n.Ref)
+	raw, err := p.original.Bytes(n.Ref)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,11 @@ import (
 // no such object.
 func checkNeeds(ctx context.Context, p *planner) error {
 	for n := range p.active {
-		for _, need := range n.Needs {
+		needs, err := p.needsOf(n)
+		if err != nil {
+			return err
+		}
+		for _, need := range needs {
 			named := p.Snapshot.Graph.Node(need.Ref)
 			if named != nil && p.skipped[named] == "" || need.Optional || need.Back {
 				continue

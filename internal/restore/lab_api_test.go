@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -34,6 +36,20 @@ type site struct {
 	dir    string
 	target kube.Options
 	store  string // the directory of keys and store, when it is not dir
+}
+
+// modifiersFile, in the directory of a site, has the resource modifiers of its restore, if any.
+const modifiersFile = "modifiers.yaml"
+
+func (s site) modifiers() (*modify.Document, error) {
+	text, err := os.ReadFile(s.dir + "/" + modifiersFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return modify.Parse(text)
 }
 
 func openStore(ctx context.Context, dir string, create bool) (*store.Store, error) {
@@ -96,6 +112,8 @@ type work struct {
 	target   *kube.Mgmt
 	kinds    []kube.Kind
 	signed   store.Signed
+	// modifiers are those of the site.
+	modifiers *modify.Document
 }
 
 func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
@@ -112,6 +130,9 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 		return nil, err
 	}
 	w := &work{signed: *newest}
+	if w.modifiers, err = s.modifiers(); err != nil {
+		return nil, err
+	}
 	if w.snapshot, err = snapshot.Open(ctx, st, w.signed.Envelope, nil); err != nil {
 		return nil, err
 	}
@@ -134,7 +155,7 @@ func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, erro
 		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID),
 			Source: object.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
 		Target: object.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),
-		Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec,
+		Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec, Modifiers: w.modifiers,
 	})
 }
 
@@ -155,7 +176,7 @@ func (s site) carryOut(ctx context.Context, spec restore.Spec,
 		return err
 	}
 	err = restore.Run(ctx, restore.RunOptions{
-		Plan: plan, Contents: w.contents, Reader: w.target.Reader(),
+		Plan: plan, Contents: w.contents, Modifiers: w.modifiers, Reader: w.target.Reader(),
 		Writer: writer(w.target), Prober: w.target.Prober(), Kinds: w.kinds,
 		Operation: string(id), Journal: c.Journal(id, catalog.JournalOptions{}),
 		Tuning: restore.Tuning{Wait: time.Minute, Settle: 50 * time.Millisecond},

@@ -22,6 +22,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -377,6 +378,8 @@ type trial struct {
 	// writer writes to the target; nil is the target itself.
 	writer Writer
 	prober Prober // nil is the target
+	// modifiers are Input.Modifiers and RunOptions.Modifiers.
+	modifiers *modify.Document
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
 }
@@ -421,7 +424,7 @@ func (x *trial) makePlan(t testing.TB) *Plan {
 	p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
 		Source: Snapshot{ID: "s", Source: object.Side{UID: "source"}, Time: time.Now()},
 		Target: object.Side{Name: "target", UID: x.target.uid}, Reader: x.target, Prober: prober,
-		Kinds: x.target.kinds, Spec: x.spec, NewerWith: x.newerWith})
+		Kinds: x.target.kinds, Spec: x.spec, Modifiers: x.modifiers, NewerWith: x.newerWith})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +452,7 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 	if writer == nil {
 		writer = x.target
 	}
-	err = Run(ctx, RunOptions{Plan: x.plan, Contents: x.contents,
+	err = Run(ctx, RunOptions{Plan: x.plan, Contents: x.contents, Modifiers: x.modifiers,
 		Reader: x.target, Writer: writer, Prober: x.target, Kinds: x.target.kinds,
 		Operation: string(x.id), Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}),
 		Tuning: x.tuning, Hooks: x.hooks})

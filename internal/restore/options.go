@@ -7,6 +7,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -70,8 +71,10 @@ const polls = 16
 
 // RunOptions are the inputs of Run.
 type RunOptions struct {
-	Plan      *Plan
-	Contents  Contents
+	Plan     *Plan
+	Contents Contents
+	// Modifiers are those of the plan; Run needs them, and what removes things does not.
+	Modifiers *modify.Document
 	Reader    Reader
 	Writer    Writer
 	Prober    Prober

@@ -47,6 +47,9 @@ type Spec struct {
 	IncludeUnowned bool `json:"includeUnowned,omitempty"`
 	// RenewKubeconfigs: expired kubeconfigs that Cluster API made are renewed before the release.
 	RenewKubeconfigs bool `json:"renewKubeconfigs,omitempty"`
+	// Modifiers is the digest of the resource modifiers; "" means that there are none. The document
+	// itself may hold credentials and is stored nowhere: a resume needs it again.
+	Modifiers string `json:"modifiers,omitempty"`
 	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
 	// is gone.
 	SourceAtWork bool `json:"move,omitempty"`
@@ -140,6 +143,8 @@ type Object struct {
 	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by
 	// position in Owners; nil when there are none.
 	Outside map[int]string `json:"outside,omitempty"`
+	// Modified are the paths of the values that resource modifiers change.
+	Modified []string `json:"modified,omitempty"`
 	// Checked: the target has accepted it as a dry-run.
 	Checked bool `json:"checked,omitempty"`
 	// Paused: it was paused on the source and stays so.

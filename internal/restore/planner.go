@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
@@ -45,14 +46,16 @@ type Prober interface {
 // Input is what a plan is made from.
 type Input struct {
 	Snapshot  *snapshot.Snapshot
-	Contents  *snapshot.Contents // of the nodes that Nodes returns
-	Source    Snapshot           // names the snapshot
+	Contents  Contents // of the nodes that Nodes returns
+	Source    Snapshot // names the snapshot
 	Target    object.Side
 	Reader    Reader
 	Prober    Prober
 	Kinds     []kube.Kind     // of the target
 	Providers []kube.Provider // of the target
 	Spec      Spec
+	// Modifiers change objects for the target; nil changes none. Their digest is in the plan.
+	Modifiers *modify.Document
 	// Newer is the time of the newest snapshot of the source that has what Snapshot has; zero when
 	// that is Snapshot itself. Gaps are the findings of the chain of its snapshots.
 	Newer time.Time
@@ -120,6 +123,11 @@ type planner struct {
 	// clustersByCA counts the workload clusters by the CA of their kubeconfig
 	clustersByCA map[string]int
 
+	// original are the Contents without modifications, and modifiedPaths are the paths of the values
+	// that these change, by object.
+	original      Contents
+	modifiedPaths map[object.Ref][]string
+
 	checked sync.Map // the refs about which the target has answered
 
 	mu       sync.Mutex
@@ -137,6 +145,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	if in.Now == nil {
 		in.Now = time.Now
 	}
+	in.Spec.Modifiers = in.Modifiers.Digest(in.Target.UID)
 	p := &planner{
 		Input: in, nodes: nodes, skipped: map[*graph.Node]string{},
 		users: map[*graph.Node][]string{}, left: map[*graph.Node]bool{},
@@ -152,6 +161,9 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		p.dropped[r] = true
 	}
 	if err := p.filter(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.modify(); err != nil {
 		return nil, err
 	}
 	p.matchKinds()

@@ -43,8 +43,11 @@ type run struct {
 
 // Run carries out a plan, or resumes it: steps that are journaled as done are skipped. It
 // may run again after any crash. Cancelling ctx stops it between two steps. Errors:
-// *IncompleteError; the context's; those of the journal.
+// *IncompleteError; *ModifiersError; the context's; those of the journal.
 func Run(ctx context.Context, o RunOptions) error {
+	if err := o.Plan.CheckModifiers(o.Modifiers); err != nil {
+		return err
+	}
 	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
 		return err
@@ -89,6 +92,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 	plan := *o.Plan // a dry-run blocks units of this run
 	plan.Units = slices.Clone(plan.Units)
 	o.Plan = &plan
+	o.Contents = withModifiers(o.Contents, o.Modifiers, o.Kinds, o.Rows)
 	return &run{
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},

@@ -206,7 +206,7 @@ var actions = map[restore.Action]mgmtv1.PlanAction{
 
 func planObjectToProto(unit string, o restore.Object) *mgmtv1.PlanObject {
 	p := &mgmtv1.PlanObject{Ref: refToProto(o.Ref), Unit: unit, Wave: int32(o.Wave),
-		Action: actions[o.Action], Reason: o.Reason}
+		Action: actions[o.Action], Reason: o.Reason, Modified: o.Modified}
 	for _, owner := range o.Owners {
 		p.Owners = append(p.Owners, refToProto(owner))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -134,6 +135,8 @@ var mappings = []mapping{
 	{as[*restore.FindingsError], ReasonFindings},
 	{as[*restore.PlanChangedError], ReasonPlanChanged},
 	{as[*restore.SelectionError], ReasonUsage},
+	{as[*restore.ModifiersError], ReasonUsage},
+	{as[*modify.ParseError], ReasonUsage},
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*move.OtherEndsError], ReasonUsage},

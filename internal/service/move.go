@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -23,10 +24,15 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
+	modifiers, err := modify.Parse(req.GetResourceModifiers())
+	if err != nil {
+		return err
+	}
 	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), false)
 	if err != nil {
 		return err
 	}
+	ends.Modifiers = modifiers
 	plan, err := move.NewPlan(ctx, ends, spec)
 	if err != nil {
 		return err
@@ -41,6 +47,10 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if err != nil {
 		return nil, err
 	}
+	modifiers, err := modify.Parse(req.GetResourceModifiers())
+	if err != nil {
+		return nil, err
+	}
 	c, err := v.s.openCatalog(ctx) // before the store is made
 	if err != nil {
 		return nil, err
@@ -49,6 +59,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if err != nil {
 		return nil, err
 	}
+	ends.Modifiers = modifiers
 	run, err := v.s.beginMove(ctx, c, ends, move.Request{Spec: spec,
 		Tuning: tuningFromProto(req.GetTuning()), Digest: req.GetPlanDigest()})
 	if err != nil {

@@ -4,10 +4,16 @@ package service
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -37,6 +43,57 @@ func TestAPIDaemonResumesTheMoveOfItsPredecessor(t *testing.T) {
 	}
 }
 
+// TestAPIAMoveWithModifiersWaitsForThem: a daemon does not resume it by itself, since it does not
+// store the modifiers, and says what is missing. With the same document it goes on.
+func TestAPIAMoveWithModifiersWaitsForThem(t *testing.T) {
+	f := newAPIFixture(t, "modified")
+	document := []byte(`version: v1
+resourceModifierRules:
+- conditions: {groupResource: secrets, resourceNameRegex: ^registry-credentials$}
+  mergePatches: [{patchData: "stringData: {config.json: correct-horse}"}]
+`)
+	id := f.stopMoveWith(document)
+	f.leaveRunning(id)
+	s := f.daemon()
+	t.Cleanup(func() { must(t, s.Close()) })
+	must(t, s.Open(t.Context()))
+	must(t, s.Start(t.Context()))
+	var op catalog.Operation
+	for deadline := time.Now().Add(time.Minute); op.HintKey != object.HintResumeWithModifiers; {
+		if time.Sleep(5 * time.Millisecond); time.Now().After(deadline) {
+			t.Fatalf("it is %s: %s", op.State, op.Message)
+		}
+		op = f.await(s, id, catalog.Stopped)
+	}
+	if !strings.Contains(op.Message, "was planned with resource modifiers") {
+		t.Error(op.Message)
+	}
+	operations := &operationService{s: s}
+	for text, want := range map[string]string{
+		"": "none were given",
+		strings.Replace(string(document), "correct", "wrong", 1): "these are not the resource modifiers",
+		"version: v2": "version must be v1",
+	} {
+		_, err := operations.ResumeOperation(t.Context(), &mgmtv1.ResumeOperationRequest{Id: id,
+			ResourceModifiers: []byte(text)})
+		if e := classify(err); err == nil || e.Reason != ReasonUsage || !strings.Contains(e.Message, want) {
+			t.Errorf("resumed with %q: %v", text, err)
+		}
+	}
+	_, err := operations.ResumeOperation(t.Context(), &mgmtv1.ResumeOperationRequest{Id: id,
+		ResourceModifiers: document})
+	must(t, err)
+	f.await(s, id, catalog.Succeeded)
+	f.checkOn(1)
+	live, err := servers.Connect(t, 1).Reader().Get(t.Context(), kube.SecretKind, f.namespace,
+		"registry-credentials")
+	must(t, err)
+	if data, _, _ := unstructured.NestedString(live.Object, "data", "config.json"); data !=
+		"Y29ycmVjdC1ob3JzZQ==" {
+		t.Error("the credentials are not those of the modifiers")
+	}
+}
+
 // TestAPIStoppedMoveIsRolledBack: another daemon than the one that began a move rolls it back.
 func TestAPIStoppedMoveIsRolledBack(t *testing.T) {
 	f := newAPIFixture(t, "back")
@@ -54,10 +111,17 @@ func TestAPIStoppedMoveIsRolledBack(t *testing.T) {
 // has begun.
 func (f *apiFixture) stopMove() (operation string) {
 	f.t.Helper()
+	return f.stopMoveWith(nil)
+}
+
+// stopMoveWith is stopMove with resource modifiers.
+func (f *apiFixture) stopMoveWith(modifiers []byte) (operation string) {
+	f.t.Helper()
 	s := f.daemon()
 	started, err := (&moveService{s: s}).RunMove(f.t.Context(), &mgmtv1.RunMoveRequest{
 		Spec: &mgmtv1.MoveSpec{Source: servers.Options(0).Name, Target: servers.Options(1).Name,
-			Selection: &mgmtv1.Selection{Namespaces: []string{f.namespace}}}})
+			Selection: &mgmtv1.Selection{Namespaces: []string{f.namespace}}},
+		ResourceModifiers: modifiers})
 	must(f.t, err)
 	id := catalog.OperationID(started.GetOperation().GetId())
 	c, err := s.openCatalog(f.t.Context())

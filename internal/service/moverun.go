@@ -79,6 +79,11 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 	if err != nil {
 		return nil, planError(op, err)
 	}
+	if !back { // a rollback removes copies, whatever is in them
+		if err := stored.Plan.Copy.CheckModifiers(how.modifiers); err != nil {
+			return nil, err
+		}
+	}
 	location, _, err := s.openStoreOf(ctx, op, stored.Location, nil)
 	if err != nil {
 		return nil, err
@@ -88,6 +93,7 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 	if err != nil {
 		return nil, err
 	}
+	ends.Modifiers = how.modifiers
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}

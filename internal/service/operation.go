@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -123,6 +124,9 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	}
 	how, err := resumptionFromProto(req)
 	if err != nil {
+		return nil, err
+	}
+	if how.modifiers, err = modify.Parse(req.GetResourceModifiers()); err != nil {
 		return nil, err
 	}
 	op, err := o.s.currentOperation(ctx, c, req.GetId(), how.identity)

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -147,6 +149,10 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 		if ctx.Err() != nil {
 			return
 		}
+		if as[*restore.ModifiersError](err) {
+			s.waitForModifiers(ctx, c, op, err)
+			return
+		}
 		e := classify(err)
 		if e.Reason != ReasonUnreachable && e.Reason != ReasonStoreUnreachable &&
 			e.Reason != ReasonLocked { // beside another one that was resumed as well
@@ -160,9 +166,23 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 	}
 }
 
+// waitForModifiers records that a move waits for its resource modifiers, which only an operator
+// has. It may run again at the next start.
+func (s *Server) waitForModifiers(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	why error) {
+	s.cfg.Log.Error("operation cannot be resumed by itself", "operation", op.ID, "error", why)
+	_, err := c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{Message: op.Message + "; " +
+		why.Error() + ": resume it with them", Code: string(ReasonIncomplete),
+		HintKey: object.HintResumeWithModifiers, Cause: op.StopCause})
+	if err != nil {
+		s.cfg.Log.Error("record why an operation waits", "operation", op.ID, "error", err)
+	}
+}
+
 // resumption is what an operator gives to go on with an operation, in either direction.
 type resumption struct {
-	identity []byte // in memory for this run only
+	identity  []byte           // in memory for this run only
+	modifiers *modify.Document // as identity
 	// giveUp: go on although the mirror takes no more records.
 	giveUp bool
 }
@@ -173,7 +193,7 @@ func resumptionFromProto(req interface {
 	GetForceCodes() []string
 }) (resumption, error) {
 	forced, err := forcedFromProto(object.Resumes, req.GetForceCodes())
-	return resumption{req.GetIdentity(), forced.Has(object.CodeNoMirror)}, err
+	return resumption{identity: req.GetIdentity(), giveUp: forced.Has(object.CodeNoMirror)}, err
 }
 
 // resumeOperation begins another run of an operation that has ended but is not final, by its

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -21,7 +22,7 @@ type restoreService struct {
 func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
 	ctx := stream.Context()
-	request, err := restoreFromProto(req.GetSpec())
+	request, err := restoreRequestFromProto(req)
 	if err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 // RunRestore implements the API.
 func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (
 	*mgmtv1.RunRestoreResponse, error) {
-	request, err := restoreFromProto(req.GetSpec())
+	request, err := restoreRequestFromProto(req)
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +66,22 @@ type restoreRequest struct {
 	// decides all but what the operator vouches for and accepts.
 	releaseOf string
 	spec      restore.Spec
+	modifiers *modify.Document
 }
 
-// restoreFromProto reads a request. Errors are usage errors.
+// restoreRequestFromProto reads a request. Errors are usage errors.
+func restoreRequestFromProto(req interface {
+	GetSpec() *mgmtv1.RestoreSpec
+	GetResourceModifiers() []byte
+}) (restoreRequest, error) {
+	request, err := restoreFromProto(req.GetSpec())
+	if err == nil {
+		request.modifiers, err = modify.Parse(req.GetResourceModifiers())
+	}
+	return request, err
+}
+
+// restoreFromProto reads what is to be restored. Errors are usage errors.
 func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 	spec, err := specFromProto(p)
 	if err != nil {

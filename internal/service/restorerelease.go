@@ -28,10 +28,13 @@ func (s *Server) openRelease(ctx context.Context, r *restoreRequest, identity []
 	if err != nil {
 		return nil, err
 	}
+	if err := stored.Plan.CheckModifiers(r.modifiers); err != nil {
+		return nil, err
+	}
 	r.spec = releaseSpec(stored.Plan, r.spec)
 	inputs, err := s.reopenRestore(ctx, op, stored, identity)
 	if err == nil {
-		inputs.store = ownershipHome(inputs.store, r.spec.Force)
+		inputs.store, inputs.modifiers = ownershipHome(inputs.store, r.spec.Force), r.modifiers
 	}
 	return inputs, err
 }

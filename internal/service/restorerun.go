@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -37,7 +38,9 @@ type restoreInputs struct {
 	rows     *capi.Table // what is known of the kinds of the snapshot
 	dialer   *dialer
 	epochs   store.EpochMemory
-	about    []object.Finding // of the search for the snapshot
+	// modifiers change objects for the target; nil changes none.
+	modifiers *modify.Document
+	about     []object.Finding // of the search for the snapshot
 	// lastSeen returns the time of the newest snapshot of a source that this host knows of, in
 	// whichever store; nil where it has no catalog.
 	lastSeen func(ctx context.Context, source string) (time.Time, error)
@@ -67,6 +70,7 @@ func (s *Server) openRestore(ctx context.Context, r *restoreRequest, identity []
 		return nil, err
 	}
 	missing, err := s.missingOf(ctx, st, e.Source.UID)
+	inputs.modifiers = r.modifiers
 	inputs.about = slices.Concat(overwritten(st), passedOver(passed, object.Warning),
 		sequenceLow(e, r.atLeast), missing)
 	return inputs, err
@@ -149,7 +153,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		},
 		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
-		Spec: spec, Newer: chain.newer, Gaps: chain.gaps, Owners: owners, OriginEpochs: originEpochs,
+		Spec: spec, Modifiers: o.modifiers, Newer: chain.newer, Gaps: chain.gaps, Owners: owners, OriginEpochs: originEpochs,
 		NewerWith: o.newerWith(ctx), Evidence: evidence, OwnerDials: dials,
 	})
 	return plan, contents, err
@@ -294,7 +298,7 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	contents *snapshot.Contents, tuning restore.Tuning) error {
 	o.snapshot = nil // the plan has what is needed of its graph, which is as large as the fleet
 	run := restore.RunOptions{
-		Plan: plan, Contents: contents, Reader: o.target.Reader(),
+		Plan: plan, Contents: contents, Modifiers: o.modifiers, Reader: o.target.Reader(),
 		Writer: o.target.Writer(), Prober: o.target.Prober(), Kinds: o.kinds, Rows: o.rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
@@ -324,10 +328,14 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 // snapshot.
 func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 	stored storedRestore, how resumption) (*operationRun, error) {
+	if err := stored.Plan.CheckModifiers(how.modifiers); err != nil {
+		return nil, err
+	}
 	o, err := s.reopenRestore(ctx, op, &stored, how.identity)
 	if err != nil {
 		return nil, err
 	}
+	o.modifiers = how.modifiers
 	if _, err := restore.Nodes(o.snapshot, stored.Plan.Spec); err != nil {
 		return nil, err
 	}

@@ -91,6 +91,8 @@ type fieldRight struct {
 // found by name at any depth, so that a new request cannot forget them.
 var fieldRights = []fieldRight{
 	{"identity", Restore, "with an identity"},
+	// It decides what becomes of the objects of a snapshot.
+	{"resource_modifiers", Restore, "with resource modifiers"},
 	{"force_codes", Admin, "with a forced finding"},
 	{"accept_gaps", Admin, "with accepted gaps"},
 	// Nothing then prevents a second host from handing over the same workload clusters.

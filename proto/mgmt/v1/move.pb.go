@@ -158,9 +158,12 @@ func (x *MoveSpec) GetSuspendGitops() bool {
 type PlanMoveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to move.
-	Spec          *MoveSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Spec *MoveSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	// A document of Velero's resource modifiers, or a ConfigMap with one: what differs by design on the
+	// target. It may hold credentials: it is held in memory for this call only.
+	ResourceModifiers []byte `protobuf:"bytes,2,opt,name=resource_modifiers,json=resourceModifiers,proto3" json:"resource_modifiers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *PlanMoveRequest) Reset() {
@@ -196,6 +199,13 @@ func (*PlanMoveRequest) Descriptor() ([]byte, []int) {
 func (x *PlanMoveRequest) GetSpec() *MoveSpec {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *PlanMoveRequest) GetResourceModifiers() []byte {
+	if x != nil {
+		return x.ResourceModifiers
 	}
 	return nil
 }
@@ -428,9 +438,12 @@ type RunMoveRequest struct {
 	// How.
 	Tuning *RestoreTuning `protobuf:"bytes,2,opt,name=tuning,proto3" json:"tuning,omitempty"`
 	// Digest of a plan that was approved; empty accepts any.
-	PlanDigest    string `protobuf:"bytes,3,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PlanDigest string `protobuf:"bytes,3,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
+	// A document of Velero's resource modifiers, or a ConfigMap with one: what differs by design on the
+	// target. It may hold credentials: it is held in memory for this run only.
+	ResourceModifiers []byte `protobuf:"bytes,4,opt,name=resource_modifiers,json=resourceModifiers,proto3" json:"resource_modifiers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *RunMoveRequest) Reset() {
@@ -482,6 +495,13 @@ func (x *RunMoveRequest) GetPlanDigest() string {
 		return x.PlanDigest
 	}
 	return ""
+}
+
+func (x *RunMoveRequest) GetResourceModifiers() []byte {
+	if x != nil {
+		return x.ResourceModifiers
+	}
+	return nil
 }
 
 // RunMoveResponse holds the operation.
@@ -548,9 +568,10 @@ const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\vforce_codes\x18\n" +
 	" \x03(\tR\n" +
 	"forceCodes\x12%\n" +
-	"\x0esuspend_gitops\x18\v \x01(\bR\rsuspendGitopsJ\x04\b\x04\x10\x05R\x05force\"8\n" +
+	"\x0esuspend_gitops\x18\v \x01(\bR\rsuspendGitopsJ\x04\b\x04\x10\x05R\x05force\"l\n" +
 	"\x0fPlanMoveRequest\x12%\n" +
-	"\x04spec\x18\x01 \x01(\v2\x11.mgmt.v1.MoveSpecR\x04spec\"\xa1\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x11.mgmt.v1.MoveSpecR\x04spec\x122\n" +
+	"\x12resource_modifiers\x18\x02 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\"\xa1\x01\n" +
 	"\n" +
 	"MoveHeader\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1d\n" +
@@ -566,12 +587,13 @@ const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\x06object\x18\x03 \x01(\v2\x13.mgmt.v1.PlanObjectH\x00R\x06object\x12,\n" +
 	"\afinding\x18\x04 \x01(\v2\x10.mgmt.v1.FindingH\x00R\afinding\x120\n" +
 	"\asummary\x18\x05 \x01(\v2\x14.mgmt.v1.PlanSummaryH\x00R\asummaryB\x06\n" +
-	"\x04item\"\x88\x01\n" +
+	"\x04item\"\xbc\x01\n" +
 	"\x0eRunMoveRequest\x12%\n" +
 	"\x04spec\x18\x01 \x01(\v2\x11.mgmt.v1.MoveSpecR\x04spec\x12.\n" +
 	"\x06tuning\x18\x02 \x01(\v2\x16.mgmt.v1.RestoreTuningR\x06tuning\x12\x1f\n" +
 	"\vplan_digest\x18\x03 \x01(\tR\n" +
-	"planDigest\"C\n" +
+	"planDigest\x122\n" +
+	"\x12resource_modifiers\x18\x04 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\"C\n" +
 	"\x0fRunMoveResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\x93\x01\n" +
 	"\vMoveService\x12F\n" +

@@ -1441,9 +1441,12 @@ type ResumeOperationRequest struct {
 	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Codes of the findings to override. no-mirror: go on although no record of the operation can be
 	// written any more, provided that no other host has written one since.
-	ForceCodes    []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ForceCodes []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	// The resource modifiers that it was planned with, which are not stored. Without them, or with
+	// others, the answer is INVALID_ARGUMENT and nothing changes. Held in memory for this run only.
+	ResourceModifiers []byte `protobuf:"bytes,4,opt,name=resource_modifiers,json=resourceModifiers,proto3" json:"resource_modifiers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ResumeOperationRequest) Reset() {
@@ -1493,6 +1496,13 @@ func (x *ResumeOperationRequest) GetIdentity() []byte {
 func (x *ResumeOperationRequest) GetForceCodes() []string {
 	if x != nil {
 		return x.ForceCodes
+	}
+	return nil
+}
+
+func (x *ResumeOperationRequest) GetResourceModifiers() []byte {
+	if x != nil {
+		return x.ResourceModifiers
 	}
 	return nil
 }
@@ -1852,12 +1862,13 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x03R\bafterSeq\">\n" +
 	"\x16WatchOperationResponse\x12$\n" +
-	"\x05event\x18\x01 \x01(\v2\x0e.mgmt.v1.EventR\x05event\"j\n" +
+	"\x05event\x18\x01 \x01(\v2\x0e.mgmt.v1.EventR\x05event\"\x9e\x01\n" +
 	"\x16ResumeOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1f\n" +
 	"\vforce_codes\x18\x03 \x03(\tR\n" +
-	"forceCodes\"K\n" +
+	"forceCodes\x122\n" +
+	"\x12resource_modifiers\x18\x04 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\"K\n" +
 	"\x17ResumeOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"&\n" +
 	"\x14StopOperationRequest\x12\x0e\n" +

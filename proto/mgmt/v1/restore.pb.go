@@ -167,7 +167,8 @@ type RestoreSpec struct {
 	// A restore that has ended with no_release, to be released: an id, the beginning of one that fits
 	// only one operation, or "latest". Its snapshot, target and units are planned once more; what is
 	// paused on the target is adopted, checked and released. Excludes all other fields but
-	// source_is_gone, force_codes, accept_differences and renew_kubeconfigs.
+	// source_is_gone, force_codes, accept_differences and renew_kubeconfigs. When it was planned with
+	// resource modifiers, the request has to have the same ones.
 	ReleaseOf string `protobuf:"bytes,13,opt,name=release_of,json=releaseOf,proto3" json:"release_of,omitempty"`
 	// Codes of the findings to override, each of which becomes a warning: those that docs/findings.md
 	// marks for restores. "owned-elsewhere=NAME" has the name or the UID of the management cluster that
@@ -429,9 +430,12 @@ type PlanRestoreRequest struct {
 	// What to restore.
 	Spec *RestoreSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Text of an age identity file; held in memory for this call only.
-	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// A document of Velero's resource modifiers, or a ConfigMap with one: what differs by design on the
+	// target. It may hold credentials: it is held in memory for this call only.
+	ResourceModifiers []byte `protobuf:"bytes,3,opt,name=resource_modifiers,json=resourceModifiers,proto3" json:"resource_modifiers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *PlanRestoreRequest) Reset() {
@@ -474,6 +478,13 @@ func (x *PlanRestoreRequest) GetSpec() *RestoreSpec {
 func (x *PlanRestoreRequest) GetIdentity() []byte {
 	if x != nil {
 		return x.Identity
+	}
+	return nil
+}
+
+func (x *PlanRestoreRequest) GetResourceModifiers() []byte {
+	if x != nil {
+		return x.ResourceModifiers
 	}
 	return nil
 }
@@ -786,7 +797,9 @@ type PlanObject struct {
 	// Its owners, by name.
 	Owners []*Ref `protobuf:"bytes,5,rep,name=owners,proto3" json:"owners,omitempty"`
 	// Why it is skipped.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Paths of the values that the resource modifiers change; never the values.
+	Modified      []string `protobuf:"bytes,7,rep,name=modified,proto3" json:"modified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -861,6 +874,13 @@ func (x *PlanObject) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *PlanObject) GetModified() []string {
+	if x != nil {
+		return x.Modified
+	}
+	return nil
 }
 
 // PlanSummary ends a plan.
@@ -965,9 +985,12 @@ type RunRestoreRequest struct {
 	// Text of an age identity file; held in memory for this run only.
 	Identity []byte `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Digest of a plan that was approved; empty accepts any.
-	PlanDigest    string `protobuf:"bytes,4,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PlanDigest string `protobuf:"bytes,4,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
+	// A document of Velero's resource modifiers, or a ConfigMap with one: what differs by design on the
+	// target. It may hold credentials: it is held in memory for this run only.
+	ResourceModifiers []byte `protobuf:"bytes,5,opt,name=resource_modifiers,json=resourceModifiers,proto3" json:"resource_modifiers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *RunRestoreRequest) Reset() {
@@ -1026,6 +1049,13 @@ func (x *RunRestoreRequest) GetPlanDigest() string {
 		return x.PlanDigest
 	}
 	return ""
+}
+
+func (x *RunRestoreRequest) GetResourceModifiers() []byte {
+	if x != nil {
+		return x.ResourceModifiers
+	}
+	return nil
 }
 
 // RunRestoreResponse holds the operation.
@@ -1503,10 +1533,11 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\fmax_failures\x18\x03 \x01(\x05H\x00R\vmaxFailures\x88\x01\x01\x123\n" +
 	"\aobserve\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aobserve\x12I\n" +
 	"\x13post_flight_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11postFlightTimeoutB\x0f\n" +
-	"\r_max_failures\"_\n" +
+	"\r_max_failures\"\x93\x01\n" +
 	"\x12PlanRestoreRequest\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.mgmt.v1.RestoreSpecR\x04spec\x12\x1f\n" +
-	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"\x84\x02\n" +
+	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x122\n" +
+	"\x12resource_modifiers\x18\x03 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\"\x84\x02\n" +
 	"\x13PlanRestoreResponse\x12-\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.mgmt.v1.PlanHeaderH\x00R\x06header\x12'\n" +
 	"\x04unit\x18\x02 \x01(\v2\x11.mgmt.v1.PlanUnitH\x00R\x04unit\x12-\n" +
@@ -1526,7 +1557,7 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\aobjects\x18\x02 \x01(\x03R\aobjects\x12\x1a\n" +
 	"\bmachines\x18\x03 \x01(\x03R\bmachines\x12!\n" +
 	"\fstays_paused\x18\x04 \x01(\bR\vstaysPaused\x12\x18\n" +
-	"\ablocked\x18\x05 \x01(\bR\ablocked\"\xbf\x01\n" +
+	"\ablocked\x18\x05 \x01(\bR\ablocked\"\xdb\x01\n" +
 	"\n" +
 	"PlanObject\x12\x1e\n" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
@@ -1534,20 +1565,22 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x04wave\x18\x03 \x01(\x05R\x04wave\x12+\n" +
 	"\x06action\x18\x04 \x01(\x0e2\x13.mgmt.v1.PlanActionR\x06action\x12$\n" +
 	"\x06owners\x18\x05 \x03(\v2\f.mgmt.v1.RefR\x06owners\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xa6\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bmodified\x18\a \x03(\tR\bmodified\"\xa6\x01\n" +
 	"\vPlanSummary\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x16\n" +
 	"\x06create\x18\x02 \x01(\x03R\x06create\x12\x14\n" +
 	"\x05adopt\x18\x03 \x01(\x03R\x05adopt\x12\x12\n" +
 	"\x04skip\x18\x04 \x01(\x03R\x04skip\x12#\n" +
 	"\rblocked_units\x18\x05 \x01(\x03R\fblockedUnits\x12\x18\n" +
-	"\ablocked\x18\x06 \x01(\bR\ablocked\"\xaf\x01\n" +
+	"\ablocked\x18\x06 \x01(\bR\ablocked\"\xe3\x01\n" +
 	"\x11RunRestoreRequest\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.mgmt.v1.RestoreSpecR\x04spec\x12.\n" +
 	"\x06tuning\x18\x02 \x01(\v2\x16.mgmt.v1.RestoreTuningR\x06tuning\x12\x1f\n" +
 	"\bidentity\x18\x03 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1f\n" +
 	"\vplan_digest\x18\x04 \x01(\tR\n" +
-	"planDigest\"F\n" +
+	"planDigest\x122\n" +
+	"\x12resource_modifiers\x18\x05 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\"F\n" +
 	"\x12RunRestoreResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\x92\x01\n" +
 	"\tMarksSpec\x12\x16\n" +
