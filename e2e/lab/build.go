@@ -61,10 +61,17 @@ func versionFlags(pkg, version string) string {
 		pkg, version, parts[0], parts[1])
 }
 
+// BuildOptions are what Build makes beside what every lab needs.
+type BuildOptions struct {
+	// Old makes the programs of Cluster API 1.10, which only AddOld needs.
+	Old bool
+	// Providers makes the programs and manifests that only AddProviders needs.
+	Providers bool
+}
+
 // Build makes every program and manifest that a lab needs, from modules alone.
-// It skips what is up to date by its stamp. It calls progress with one line for each step. With
-// oldRelease it makes the programs of Cluster API 1.10 as well, which only AddOld needs.
-func Build(ctx context.Context, home Home, oldRelease bool, progress func(string)) error {
+// It skips what is up to date by its stamp. It calls progress with one line for each step.
+func Build(ctx context.Context, home Home, opts BuildOptions, progress func(string)) error {
 	if err := os.MkdirAll(home.bin(".stamps"), 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -74,8 +81,13 @@ func Build(ctx context.Context, home Home, oldRelease bool, progress func(string
 	}
 	defer unlock()
 	all := targets()
-	if oldRelease {
+	if opts.Old {
 		all = append(all, old().targets()...)
+	}
+	if opts.Providers {
+		for _, e := range extras() {
+			all = append(all, e.target())
+		}
 	}
 	for _, t := range all {
 		if err := buildTarget(ctx, home, t, progress); err != nil {
@@ -89,6 +101,15 @@ func Build(ctx context.Context, home Home, oldRelease bool, progress func(string
 	for _, r := range []release{current(), old()} {
 		if err := step(home, "manifests"+r.suffix, input+r.version, progress,
 			func() error { return writeManifests(ctx, home, r) }); err != nil {
+			return err
+		}
+	}
+	if !opts.Providers {
+		return nil
+	}
+	for _, e := range extras() {
+		if err := step(home, "manifests-"+e.role, input+e.version, progress,
+			func() error { return e.writeManifests(ctx, home) }); err != nil {
 			return err
 		}
 	}

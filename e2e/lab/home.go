@@ -13,6 +13,7 @@ import (
 //	crds/       one CustomResourceDefinition a file, without conversion webhooks
 //	webhooks/   webhook configurations, one provider a file, as published
 //	crds-1.10/, webhooks-1.10/  those of Cluster API 1.10
+//	providers/  the same for each provider of AddProviders
 //	keys/       RSA keys for bare fleets, made once
 type Home string
 

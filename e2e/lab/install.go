@@ -35,11 +35,6 @@ func (m *Mgmt) install(ctx context.Context) error {
 	for i, p := range m.release.providers {
 		namespace := object("v1", "Namespace", "", p.namespace, p.clusterctlLabels())
 		namespace.SetLabels(withLabel(p.clusterctlLabels(), "control-plane", "controller-manager"))
-		inventory := object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.namespace, p.label,
-			withLabel(p.clusterctlLabels(), "clusterctl.cluster.x-k8s.io/core", "inventory"))
-		inventory.Object["providerName"] = p.name
-		inventory.Object["type"] = p.kind
-		inventory.Object["version"] = m.release.version
 		hooks, err := readObjects(filepath.Join(m.lab.home.webhooks(m.release), p.label+".yaml"))
 		if err != nil {
 			return err
@@ -49,6 +44,7 @@ func (m *Mgmt) install(ctx context.Context) error {
 				return err
 			}
 		}
+		inventory := p.inventory(m.release.version)
 		for _, o := range append([]*unstructured.Unstructured{namespace, inventory}, hooks...) {
 			if err := c.Create(ctx, o); err != nil {
 				return fmt.Errorf("create %s %s: %w", o.GetKind(), o.GetName(), err)
@@ -56,6 +52,16 @@ func (m *Mgmt) install(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// inventory is the object that clusterctl creates for a provider.
+func (p provider) inventory(version string) *unstructured.Unstructured {
+	o := object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.namespace, p.label,
+		withLabel(p.clusterctlLabels(), "clusterctl.cluster.x-k8s.io/core", "inventory"))
+	o.Object["providerName"] = p.name
+	o.Object["type"] = p.kind
+	o.Object["version"] = version
+	return o
 }
 
 func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
@@ -83,9 +89,13 @@ func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	return m.waitCRDs(ctx, c)
+}
+
+// waitCRDs waits until all CRDs of the management cluster are served.
+func (m *Mgmt) waitCRDs(ctx context.Context, c client.Client) error {
 	return m.apiServer.wait(ctx, "the CRDs", func(ctx context.Context) error {
-		return established(ctx,
-			c, len(paths))
+		return established(ctx, c)
 	})
 }
 
@@ -104,7 +114,7 @@ func createCRD(ctx context.Context, c client.Client, crd *unstructured.Unstructu
 	}
 }
 
-func established(ctx context.Context, c client.Client, want int) error {
+func established(ctx context.Context, c client.Client) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("apiextensions.k8s.io/v1")
 	list.SetKind("CustomResourceDefinitionList")
@@ -121,8 +131,8 @@ func established(ctx context.Context, c client.Client, want int) error {
 			}
 		}
 	}
-	if got < want {
-		return fmt.Errorf("%d of %d CRDs are established", got, want)
+	if got < len(list.Items) {
+		return fmt.Errorf("%d of %d CRDs are established", got, len(list.Items))
 	}
 	return nil
 }
@@ -130,18 +140,26 @@ func established(ctx context.Context, c client.Client, want int) error {
 // convertHere makes the webhook of a provider the conversion webhook of a CRD with several
 // versions.
 func (m *Mgmt) convertHere(crd *unstructured.Unstructured) {
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for i, p := range m.release.providers {
-		if len(versions) > 1 && crd.GetLabels()[providerLabel] == p.label {
-			_ = unstructured.SetNestedMap(crd.Object, map[string]any{
-				"strategy": "Webhook",
-				"webhook": map[string]any{
-					"conversionReviewVersions": []any{"v1"},
-					"clientConfig":             m.clientConfig(m.webhookPort(i), "/convert"),
-				},
-			}, "spec", "conversion")
+		if crd.GetLabels()[providerLabel] == p.label {
+			m.convertAt(crd, m.webhookPort(i))
 		}
 	}
+}
+
+// convertAt makes a process of the lab the conversion webhook of a CRD with several versions.
+func (m *Mgmt) convertAt(crd *unstructured.Unstructured, port int) {
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if len(versions) < 2 {
+		return
+	}
+	_ = unstructured.SetNestedMap(crd.Object, map[string]any{
+		"strategy": "Webhook",
+		"webhook": map[string]any{
+			"conversionReviewVersions": []any{"v1"},
+			"clientConfig":             m.clientConfig(port, "/convert"),
+		},
+	}, "spec", "conversion")
 }
 
 // pointHere makes a published webhook configuration call a process of the lab

@@ -37,9 +37,9 @@ const (
 	portControl  = 1
 	portDebug    = 2
 	portMgmt     = 10
-	portsPerMgmt = 13
+	portsPerMgmt = 23
 	maxMgmt      = 20
-	portWorkload = 300
+	portWorkload = 500
 	// The last hundred are those of the infrastructure provider of an old management cluster.
 	portOldWorkload = 900
 

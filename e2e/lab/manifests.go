@@ -36,7 +36,7 @@ func writeManifests(ctx context.Context, home Home, r release) error {
 		}
 	}
 	for _, p := range r.providers {
-		module, err := moduleDir(ctx, home, r, p.module)
+		module, err := moduleDir(ctx, home, r.module, p.module)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func writeManifests(ctx context.Context, home Home, r release) error {
 			return err
 		}
 	}
-	module, err := moduleDir(ctx, home, r, capiModule)
+	module, err := moduleDir(ctx, home, r.module, capiModule)
 	if err != nil {
 		return err
 	}
@@ -61,21 +61,27 @@ func writeProvider(home Home, r release, p provider, config string) error {
 	if err := writeCRDs(home.crds(r), filepath.Join(config, "crd/bases"), labels); err != nil {
 		return err
 	}
-	hooks, err := readObjects(filepath.Join(config, "webhook/manifests.yaml"))
+	return writeWebhooks(filepath.Join(home.webhooks(r), p.label+".yaml"),
+		filepath.Join(config, "webhook/manifests.yaml"), p.prefix, p.clusterctlLabels())
+}
+
+// writeWebhooks writes published webhook configurations with names and labels as installed.
+func writeWebhooks(to, from, prefix string, labels map[string]string) error {
+	hooks, err := readObjects(from)
 	if err != nil {
 		return err
 	}
 	var out bytes.Buffer
 	for _, hook := range hooks {
-		hook.SetName(p.prefix + hook.GetName())
-		hook.SetLabels(p.clusterctlLabels())
+		hook.SetName(prefix + hook.GetName())
+		hook.SetLabels(labels)
 		text, err := yaml.Marshal(hook.Object)
 		if err != nil {
 			return fmt.Errorf("marshal %s: %w", hook.GetName(), err)
 		}
 		fmt.Fprintf(&out, "---\n%s", text)
 	}
-	return os.WriteFile(filepath.Join(home.webhooks(r), p.label+".yaml"), out.Bytes(), 0o644)
+	return os.WriteFile(to, out.Bytes(), 0o644)
 }
 
 func writeCRDs(to, from string, labels map[string]string) error {
@@ -141,14 +147,15 @@ func OldTemplates(ctx context.Context, home Home) (string, error) {
 }
 
 func templates(ctx context.Context, home Home, r release) (string, error) {
-	dir, err := moduleDir(ctx, home, r, capiTestModule)
+	dir, err := moduleDir(ctx, home, r.module, capiTestModule)
 	return filepath.Join(dir, "infrastructure/docker/templates"), err
 }
 
-// moduleDir returns the folder of a module of a release, which it downloads where needed.
-func moduleDir(ctx context.Context, home Home, r release, module string) (string, error) {
+// moduleDir returns the folder of a module that the go.mod in a folder below e2e/ requires. It
+// downloads the module where needed.
+func moduleDir(ctx context.Context, home Home, from, module string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
-	cmd.Dir = filepath.Join(home.source(), r.module)
+	cmd.Dir = filepath.Join(home.source(), from)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {

@@ -16,7 +16,7 @@ func TestManifestsContainEveryCRDOfClusterAPI(t *testing.T) {
 	}
 	published := 0
 	for _, module := range []string{"sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/test"} {
-		dir, err := moduleDir(t.Context(), home, current(), module)
+		dir, err := moduleDir(t.Context(), home, current().module, module)
 		if err != nil {
 			t.Fatal(err)
 		}

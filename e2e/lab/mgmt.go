@@ -43,6 +43,7 @@ const (
 	portFirstProvider // then webhook and health port of each provider
 	portInMemory      = 11
 	portHandOver      = 12
+	portFirstExtra    = 13 // then two ports of each extra provider
 )
 
 // setup says what runs on a management cluster.
@@ -71,6 +72,7 @@ type Mgmt struct {
 
 	etcd, apiServer *process
 	controllers     []*process // controller manager first, and alone when bare
+	extras          []*extraProcess
 }
 
 func newMgmt(l *Lab, name string, port int, s setup) *Mgmt {
@@ -221,7 +223,11 @@ func (m *Mgmt) HandOver(ctx context.Context, namespace, name string) error {
 }
 
 func (m *Mgmt) all() []*process {
-	return append([]*process{m.etcd, m.apiServer}, m.controllers...)
+	all := append([]*process{m.etcd, m.apiServer}, m.controllers...)
+	for _, e := range m.extras {
+		all = append(all, e.process)
+	}
+	return all
 }
 
 // RESTConfig is the Kubeconfig as a client configuration without a rate limit.
@@ -344,7 +350,7 @@ func (m *Mgmt) startControllers(ctx context.Context) error {
 		}
 	}
 	if m.bare {
-		return m.lab.writeState()
+		return m.startExtras(ctx)
 	}
 	// The group's context ends with its Wait: what follows needs the caller's.
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -378,7 +384,7 @@ func (m *Mgmt) startControllers(ctx context.Context) error {
 	if err := m.waitWebhooks(ctx); err != nil {
 		return err
 	}
-	return m.lab.writeState()
+	return m.startExtras(ctx)
 }
 
 func get(ctx context.Context, client *http.Client, url string) error {

@@ -19,7 +19,10 @@ import (
 
 func runBuild(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
-	old := flags.Bool("old", false, "the managers of Cluster API 1.10 as well")
+	var opts lab.BuildOptions
+	flags.BoolVar(&opts.Old, "old", false, "the managers of Cluster API 1.10 as well")
+	flags.BoolVar(&opts.Providers, "providers", false, "the Baremetal Operator, in-cluster IPAM, the "+
+		"Helm add-on provider and Flux as well")
 	if err := parse(flags, `lab build builds everything that a lab runs from Go modules, in
 .lab of this repository: kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the
 cloud and this program (.lab/bin), and the CRDs and webhook configurations (.lab/crds,
@@ -31,7 +34,7 @@ cloud and this program (.lab/bin), and the CRDs and webhook configurations (.lab
 		return err
 	}
 	begin := time.Now()
-	if err := lab.Build(ctx, home, *old, printLine); err != nil {
+	if err := lab.Build(ctx, home, opts, printLine); err != nil {
 		return err
 	}
 	printLine(fmt.Sprintf("done in %s: %s", time.Since(begin).Round(100*time.Millisecond), home))
