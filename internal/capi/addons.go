@@ -27,9 +27,11 @@ func addonRows() []Row {
 				{Path: "spec.clusterName", To: Cluster, SoftOwner: true},
 			}},
 		// A HelmChartProxy deletes the HelmReleaseProxies of Clusters that it does not find, and makes
-		// those that it misses. So it is there first, and paused until its Clusters are at work.
-		{GroupKind: helm("HelmChartProxy"), Provenance: OnAPIServer, Pause: PauseByAnnotation,
-			Shared: true,
+		// those that it misses. So it is there first, and paused until its Clusters are at work. An
+		// event of a Cluster passes the pause, and has it note which Clusters it selects: only some of
+		// them are on a target while workload clusters of a namespace move one after the other.
+		{GroupKind: helm("HelmChartProxy"), Provenance: WithControllers, Pause: PauseByAnnotation,
+			Shared: true, StatusWhilePaused: true,
 			Source: helmProvider + "controllers/helmchartproxy/helmchartproxy_controller_phases.go " +
 				"(IsPaused)",
 			RunsCode: installsCharts, ClusterSelector: "spec.clusterSelector", Refs: secrets},

@@ -1,6 +1,10 @@
 package capi
 
-import "github.com/mgmtd/mgmtd/internal/object"
+import (
+	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
 
 const (
 	ipamTypes      = "cluster-api v1.14, api/ipam/v1beta2"
@@ -20,7 +24,12 @@ func ipamRows() []Row {
 	pool := func(kind string) object.GroupKind {
 		return object.GroupKind{Group: GroupIPAM, Kind: kind}
 	}
-	return append(rows, sameRows(Row{Source: inClusterTypes, Provenance: OnAPIServer,
-		Pause: PauseByAnnotation, AddressPool: true}, pool("InClusterIPPool"),
-		pool("GlobalInClusterIPPool"), pool("InClusterPrefixPool"), pool("GlobalInClusterPrefixPool"))...)
+	// A paused pool gives no address, but it counts those that are given.
+	row := Row{Source: inClusterTypes, Provenance: OnAPIServer, Pause: PauseByAnnotation,
+		AddressPool: true, StatusWhilePaused: true}
+	ran := row
+	ran.Provenance = WithControllers
+	return slices.Concat(rows,
+		sameRows(ran, pool("InClusterIPPool"), pool("GlobalInClusterIPPool")),
+		sameRows(row, pool("InClusterPrefixPool"), pool("GlobalInClusterPrefixPool")))
 }
