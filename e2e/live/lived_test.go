@@ -132,17 +132,29 @@ func (l *livedFleet) testMoved(t *testing.T) {
 // moveStandalone moves namespaces without a daemon.
 func (o *operator) moveStandalone(from, to *lab.Mgmt, namespaces ...string) {
 	o.t.Helper()
+	o.run(codeDone, append(o.moveArgs("run", from, to, namespaces...), "--yes")...)
+}
+
+// moveArgs are the arguments of a plan or a run of a move without a daemon.
+func (o *operator) moveArgs(verb string, from, to *lab.Mgmt, namespaces ...string) []string {
+	o.t.Helper()
+	args := append([]string{"move", verb}, o.moveFlags(from, to)...)
+	for _, ns := range namespaces {
+		args = append(args, "--namespace", ns)
+	}
+	return args
+}
+
+// moveFlags are the flags of commands without a daemon for a move.
+func (o *operator) moveFlags(from, to *lab.Mgmt) []string {
+	o.t.Helper()
 	recipient, err := o.recipient()
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	args := []string{"move", "run", "--yes", "--standalone", "--store", o.store(), "--recipient",
-		recipient, "--signing-key", o.keys("signing.key"), "--trusted-key", o.keys("signing.pub"),
-		"--source-kubeconfig", from.Kubeconfig(), "--target-kubeconfig", to.Kubeconfig()}
-	for _, ns := range namespaces {
-		args = append(args, "--namespace", ns)
-	}
-	o.run(codeDone, args...)
+	return []string{"--standalone", "--store", o.store(), "--recipient", recipient, "--signing-key",
+		o.keys("signing.key"), "--trusted-key", o.keys("signing.pub"), "--source-kubeconfig",
+		from.Kubeconfig(), "--target-kubeconfig", to.Kubeconfig()}
 }
 
 // scale scales each workload cluster of the namespaces that was lived in up and down again.
