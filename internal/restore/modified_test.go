@@ -312,3 +312,29 @@ resourceModifierRules:
 		t.Errorf("the region is %q", got)
 	}
 }
+
+// TestAModifiedIdentityNamesAnotherSecret: the one of the target, which the modifiers name, is what
+// the target needs.
+func TestAModifiedIdentityNamesAnotherSecret(t *testing.T) {
+	source := newMemory(t, "source", append(identified(), credentials("prod", "Opaque", "djE="))...)
+	target := newMemory(t, "target", providerSpace, credentials("site-b", "Opaque", "djI="))
+	x := newTrial(t, source, target)
+	x.modifiers = modifiers(t, `version: v1
+resourceModifierRules:
+- conditions: {groupResource: openstackclusteridentities.infrastructure.cluster.x-k8s.io, namespaces: [n]}
+  patches: [{operation: replace, path: /spec/secretRef/name, value: site-b}]
+`)
+	if failures, err := x.run(t); err != nil {
+		t.Fatal(err, failures)
+	}
+	identity := "OpenStackClusterIdentity.infrastructure.cluster.x-k8s.io/prod"
+	if got := target.text(t, identity, "spec", "secretRef", "name"); got != "site-b" {
+		t.Errorf("the identity names %s", got)
+	}
+	if failures, err := x.again(t); err != nil {
+		t.Fatal(err, failures)
+	}
+	if create, _, _, _ := x.plan.Counts(); create > 0 {
+		t.Errorf("run again: %d to create: %v", create, x.plan.Findings)
+	}
+}
