@@ -141,13 +141,14 @@ func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []s
 	return f.plan.checkModifiers(cmd)
 }
 
-// checkModifiers returns an error for a plan with modified objects where no modifiers are given. The
-// server would only find that it plans something else.
-func (p *plan) checkModifiers(cmd *cobra.Command) error {
+// checkModifiers returns an error for a plan with modified objects where no modifiers are given.
+// The server would only find that it plans something else.
+func (pl *plan) checkModifiers(cmd *cobra.Command) error {
 	given := cmd.Flags().Lookup(modifiersFlagName)
-	if given == nil || given.Changed || !slices.ContainsFunc(p.findings, func(f *mgmtv1.Finding) bool {
+	modified := slices.ContainsFunc(pl.findings, func(f *mgmtv1.Finding) bool {
 		return f.GetCode() == string(object.CodeModified)
-	}) {
+	})
+	if given == nil || given.Changed || !modified {
 		return nil
 	}
 	return &service.Error{Reason: service.ReasonUsage,

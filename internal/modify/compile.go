@@ -96,8 +96,8 @@ func (r *rule) patches(text ruleText) (problems []string) {
 	}
 	switch {
 	case len(text.Strategic) > 0:
-		return []string{"strategicPatches are not supported: custom resources have no merge keys; write " +
-			"mergePatches, which replace a list as a whole, or patches"}
+		return []string{"strategicPatches are not supported: custom resources have no merge keys; " +
+			"write mergePatches, which replace a list as a whole, or patches"}
 	case kinds != 1:
 		return []string{"it needs either patches or mergePatches"}
 	}
@@ -121,7 +121,9 @@ var operations = []string{"add", "remove", "replace", "test", "move", "copy"}
 func jsonPatch(where string, list []patchText) (patch jsonpatch.Patch, problems []string) {
 	ops := make([]map[string]any, 0, len(list))
 	for i, p := range list {
-		about := func(text string) { problems = append(problems, fmt.Sprintf("%s[%d].%s", where, i, text)) }
+		about := func(text string) {
+			problems = append(problems, fmt.Sprintf("%s[%d].%s", where, i, text))
+		}
 		operation := strings.ToLower(p.Operation)
 		if !slices.Contains(operations, operation) {
 			about("operation must be one of " + strings.Join(operations, ", "))

@@ -13,8 +13,8 @@
 // The format and its meaning are those of Velero v1.18 (internal/resourcemodifiers), with these
 // differences. Errors are found before anything is written, all of the document at once. Strategic
 // patches are refused: custom resources have no merge keys. What identifies an object, ties it to
-// others or pauses it cannot be changed (see protected). stringData of a Secret becomes its data, as
-// the API server stores it.
+// others or pauses it cannot be changed (see protected). stringData of a Secret becomes its data,
+// as the API server stores it.
 //
 // A document may hold credentials. Errors, paths and digests that leave the package hold none of
 // its values (invariant I6).

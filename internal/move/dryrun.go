@@ -37,8 +37,9 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err = restore.Run(ctx, restore.RunOptions{
-		Plan: &namespaces, Contents: v.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader, Writer: m.Target.Writer,
-		Kinds: m.Target.Kinds, Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
+		Plan: &namespaces, Contents: v.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
+		Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
+		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{StepSuffix: namespacesSuffix, LeaveSharedPaused: true},
 	})
 	if _, incomplete := errors.AsType[*restore.IncompleteError](err); err != nil && !incomplete {

@@ -418,8 +418,9 @@ func (m *run) observe(ctx context.Context) error {
 		moved.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
-			Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+			Plan: &moved, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
+			Kinds: m.Target.Kinds, Rows: m.Rows,
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}); err != nil {
 			return err

@@ -16,9 +16,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// TestAPIModifiedRestoreCrashes: a restore changes shared credentials and the infrastructure of each
-// workload cluster, dies at some of its writes, and is resumed with the same modifiers. The target has what
-// the modifiers say, all else is equal, and a second restore adopts everything.
+// TestAPIModifiedRestoreCrashes: a restore changes shared credentials and the infrastructure of a
+// workload cluster, dies at some of its writes, and is resumed with the same modifiers. The target
+// has what the modifiers say, all else is equal, and a second restore adopts everything.
 func TestAPIModifiedRestoreCrashes(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "modified-", "--workloads", "1", "--machines", "1",
 		"--fast")
@@ -36,7 +36,9 @@ data:
     - conditions: {groupResource: devclusters.infrastructure.cluster.x-k8s.io}
       patches:
       - {operation: replace, path: /metadata/annotations/example.com~1purpose, value: another}
-      - {operation: add, path: /spec/controlPlaneEndpoint, value: '{"host":"b.example.com","port":6443}'}
+      - operation: add
+        path: /spec/controlPlaneEndpoint
+        value: '{"host":"b.example.com","port":6443}'
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}

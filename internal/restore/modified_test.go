@@ -91,8 +91,8 @@ func ofCode(p *Plan, code object.Code) (texts []string) {
 	return texts
 }
 
-// TestARestoreGoesByTheModifiedObjects: it creates them, verifies them, and finds them equal when it
-// is run again. Without the modifiers they are others.
+// TestARestoreGoesByTheModifiedObjects: it creates them, verifies them, and finds them equal when
+// it is run again. Without the modifiers they are others.
 func TestARestoreGoesByTheModifiedObjects(t *testing.T) {
 	x := newTrial(t, withCredentials(t), newMemory(t, "target"))
 	x.modifiers = modifiers(t, differs)
@@ -244,7 +244,8 @@ func TestARuleThatFailsBlocksEverything(t *testing.T) {
 			plan := x.makePlan(t)
 			refused := ofCode(plan, object.CodeModifierRefused)
 			if !plan.Blocked || len(refused) != 1 || !strings.Contains(refused[0], "rule 1 (line 3): ") ||
-				!strings.Contains(refused[0], test.want) || !strings.HasPrefix(refused[0], "error "+devClusterOne) {
+				!strings.Contains(refused[0], test.want) ||
+				!strings.HasPrefix(refused[0], "error "+devClusterOne) {
 				t.Errorf("blocked: %v, %v", plan.Blocked, refused)
 			}
 			if len(ofCode(plan, object.CodeModifierUnused)) > 0 {
@@ -292,12 +293,14 @@ resourceModifierRules:
 	}
 }
 
-// TestRulesGoByTheObjectBeforeItsPause: a snapshot of the middle of a move has our pause in it, and a
-// plan before the move does not. Both match the same rules.
+// TestRulesGoByTheObjectBeforeItsPause: a snapshot of the middle of a move has our pause in it, and
+// a plan before the move does not. Both match the same rules.
 func TestRulesGoByTheObjectBeforeItsPause(t *testing.T) {
 	rules := `version: v1
 resourceModifierRules:
-- conditions: {groupResource: clusters.cluster.x-k8s.io, matches: [{path: /spec/paused, value: "false"}]}
+- conditions:
+    groupResource: clusters.cluster.x-k8s.io
+    matches: [{path: /spec/paused, value: "false"}]
   patches: [{operation: add, path: /spec/region, value: new}]
 `
 	source := newMemory(t, "source", `{"kind":"Namespace","metadata":{"name":"one"}}`,
@@ -321,7 +324,9 @@ func TestAModifiedIdentityNamesAnotherSecret(t *testing.T) {
 	x := newTrial(t, source, target)
 	x.modifiers = modifiers(t, `version: v1
 resourceModifierRules:
-- conditions: {groupResource: openstackclusteridentities.infrastructure.cluster.x-k8s.io, namespaces: [n]}
+- conditions:
+    groupResource: openstackclusteridentities.infrastructure.cluster.x-k8s.io
+    namespaces: [n]
   patches: [{operation: replace, path: /spec/secretRef/name, value: site-b}]
 `)
 	if failures, err := x.run(t); err != nil {

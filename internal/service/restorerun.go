@@ -153,7 +153,8 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		},
 		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
-		Spec: spec, Modifiers: o.modifiers, Newer: chain.newer, Gaps: chain.gaps, Owners: owners, OriginEpochs: originEpochs,
+		Spec: spec, Modifiers: o.modifiers, Newer: chain.newer, Gaps: chain.gaps,
+		Owners: owners, OriginEpochs: originEpochs,
 		NewerWith: o.newerWith(ctx), Evidence: evidence, OwnerDials: dials,
 	})
 	return plan, contents, err
