@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/crypto/scrypt"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // The cost of a digest: about 0.1 s and 32 MiB (the parameters that golang.org/x/crypto/scrypt
@@ -34,4 +36,52 @@ func (d *Document) Digest(target string) string {
 		panic(fmt.Sprintf("hash resource modifiers: %v", err)) // the parameters are constants
 	}
 	return hex.EncodeToString(key)
+}
+
+// Check returns a *MismatchError unless the document has this digest for a target.
+func (d *Document) Check(digest, target string) error {
+	switch {
+	case digest == "" && d == nil:
+		return nil
+	case digest == "":
+		return &MismatchError{Unplanned: true}
+	case d == nil:
+		return &MismatchError{Missing: true}
+	case d.Digest(target) != digest:
+		return &MismatchError{}
+	}
+	return nil
+}
+
+// MismatchError says that the resource modifiers are not those that something was planned with.
+type MismatchError struct {
+	Missing   bool // none were given
+	Unplanned bool // the plan has none
+}
+
+func (e *MismatchError) Error() string {
+	switch {
+	case e.Missing:
+		return "it was planned with resource modifiers, which are not stored, since they may hold " +
+			"credentials, and none were given"
+	case e.Unplanned:
+		return "it was planned without resource modifiers, and some were given"
+	}
+	return "these are not the resource modifiers that it was planned with"
+}
+
+// Hint says what to do next.
+func (e *MismatchError) Hint() string {
+	if e.Unplanned {
+		return "leave them out; to change objects on their way to the target, plan again"
+	}
+	return "give the document that it was planned with"
+}
+
+// HintKey names the option that gives the document.
+func (e *MismatchError) HintKey() object.HintKey {
+	if e.Unplanned {
+		return ""
+	}
+	return object.HintResourceModifiers
 }

@@ -21,7 +21,7 @@ func parse(t *testing.T, text string) *Document {
 	return d
 }
 
-func object(t *testing.T, text string) map[string]any {
+func decoded(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var obj map[string]any
 	if err := json.Unmarshal([]byte(text), &obj); err != nil {
@@ -72,7 +72,7 @@ func TestConditionsDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := parse(t, doc("- conditions: {"+test.conditions+"}\n  mergePatches: [{patchData: 'data: {key: bmV3}'}]\n"))
-			result, err := d.Apply("secrets", object(t, secret))
+			result, err := d.Apply("secrets", decoded(t, secret))
 			if err != nil || (len(result.Rules) == 1) != test.matches || (len(result.Paths) == 1) != test.matches {
 				t.Errorf("%+v, %v", result, err)
 			}
@@ -152,7 +152,7 @@ func TestPatchesChangeAnObject(t *testing.T) {
 			if test.resource == "secrets" {
 				text = secret
 			}
-			before := object(t, text)
+			before := decoded(t, text)
 			d := parse(t, doc("- conditions: {groupResource: "+test.resource+"}\n  "+test.rule+"\n"))
 			result, err := d.Apply(test.resource, before)
 			if err != nil {
@@ -168,7 +168,7 @@ func TestPatchesChangeAnObject(t *testing.T) {
 			if test.path != nil && !cmp.Equal(value, test.value) {
 				t.Errorf("%v is %v (%T)", test.path, value, value)
 			}
-			if diff := cmp.Diff(object(t, text), before); diff != "" {
+			if diff := cmp.Diff(decoded(t, text), before); diff != "" {
 				t.Error("the original changed", diff)
 			}
 		})
@@ -182,7 +182,7 @@ func TestConditionsGoByTheOriginal(t *testing.T) {
 - conditions: {groupResource: `+clusters+`, matches: [{path: /spec/region, value: eu-1}]}
   patches: [{operation: copy, from: /spec/region, path: /spec/copy}]
 `))
-	result, err := d.Apply(clusters, object(t, cluster))
+	result, err := d.Apply(clusters, decoded(t, cluster))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestWhatNoRuleMayChange(t *testing.T) {
 				text = secret
 			}
 			d := parse(t, doc("- conditions: {groupResource: "+test.resource+"}\n  "+test.rule+"\n"))
-			_, err := d.Apply(test.resource, object(t, text))
+			_, err := d.Apply(test.resource, decoded(t, text))
 			e, ok := errors.AsType[*RuleError](err)
 			if !ok || e.Rule != (Rule{1, 3}) || !strings.Contains(e.Why, test.path) ||
 				!strings.Contains(e.Why, "no rule may change") || strings.Contains(e.Why, "hunter2") {
@@ -253,7 +253,7 @@ func TestARuleThatCannotBeApplied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := parse(t, doc("- conditions: {groupResource: secrets}\n  "+test.rule+"\n"))
-			_, err := d.Apply("secrets", object(t, secret))
+			_, err := d.Apply("secrets", decoded(t, secret))
 			if err == nil || !strings.Contains(err.Error(), test.why) || strings.Contains(err.Error(), "hunter2") {
 				t.Error(err)
 			}
@@ -352,7 +352,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for resource, text := range map[string]string{"secrets": secret, clusters: cluster} {
-			before := object(t, text)
+			before := decoded(t, text)
 			result, err := d.Apply(resource, before)
 			if err != nil {
 				continue

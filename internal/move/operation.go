@@ -114,7 +114,7 @@ func Run(ctx context.Context, o Options, r Request) error {
 
 // Resume executes a stored plan: it skips steps that are done in the journal. It may run again
 // after any crash. Cancelling ctx stops it between two steps. Errors: *restore.IncompleteError;
-// *restore.ModifiersError; the context's; those of the journal.
+// *modify.MismatchError; the context's; those of the journal.
 func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := stored.Plan.Copy.CheckModifiers(o.Modifiers); err != nil {
 		return err // before a batch is planned with others, or with none

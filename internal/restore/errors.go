@@ -21,39 +21,6 @@ func (e *unpausedError) Hint() string {
 		"Machines, then resume"
 }
 
-// ModifiersError says that the resource modifiers are not those of the plan.
-type ModifiersError struct {
-	Missing   bool // none were given
-	Unplanned bool // the plan has none
-}
-
-func (e *ModifiersError) Error() string {
-	switch {
-	case e.Missing:
-		return "it was planned with resource modifiers, which are not stored, since they may hold " +
-			"credentials, and none were given"
-	case e.Unplanned:
-		return "it was planned without resource modifiers, and some were given"
-	}
-	return "these are not the resource modifiers that it was planned with"
-}
-
-// Hint says what to do next.
-func (e *ModifiersError) Hint() string {
-	if e.Unplanned {
-		return "leave them out; to change objects on their way to the target, plan again"
-	}
-	return "give the document that it was planned with"
-}
-
-// HintKey names the option that gives the document.
-func (e *ModifiersError) HintKey() object.HintKey {
-	if e.Unplanned {
-		return ""
-	}
-	return object.HintResourceModifiers
-}
-
 // deletedError says that an object that this restore created, adopted or relies on was deleted, or
 // is being deleted.
 type deletedError struct{}

@@ -85,19 +85,9 @@ func (m *modified) apply(r object.Ref) (modify.Result, error) {
 	return result, nil
 }
 
-// CheckModifiers returns a *ModifiersError unless a plan was made with these resource modifiers.
+// CheckModifiers returns a *modify.MismatchError unless a plan was made with these modifiers.
 func (p *Plan) CheckModifiers(d *modify.Document) error {
-	switch {
-	case p.Spec.Modifiers == "" && d == nil:
-		return nil
-	case p.Spec.Modifiers == "":
-		return &ModifiersError{Unplanned: true}
-	case d == nil:
-		return &ModifiersError{Missing: true}
-	case d.Digest(p.Target.UID) != p.Spec.Modifiers:
-		return &ModifiersError{}
-	}
-	return nil
+	return d.Check(p.Spec.Modifiers, p.Target.UID)
 }
 
 // modify makes Contents those of the target, and reports what the modifiers change. A rule that

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/modify"
 )
 
 // TestAPIModifiedRestoreCrashes: a restore changes shared credentials and the infrastructure of a
@@ -129,7 +129,7 @@ func TestAPIResumeWithoutModifiers(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.carryOut(t.Context(), everything, realWriter)
-	if e, ok := errors.AsType[*restore.ModifiersError](err); !ok || !e.Missing {
+	if e, ok := errors.AsType[*modify.MismatchError](err); !ok || !e.Missing {
 		t.Errorf("resumed without modifiers: %v", err)
 	}
 }

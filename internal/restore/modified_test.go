@@ -170,15 +170,15 @@ func TestAResumeNeedsTheModifiersOfItsPlan(t *testing.T) {
 	x.load(t)
 	for name, test := range map[string]struct {
 		text string
-		want ModifiersError
+		want modify.MismatchError
 	}{
-		"none":   {"", ModifiersError{Missing: true}},
-		"others": {strings.Replace(differs, "correct-horse", "battery", 1), ModifiersError{}},
+		"none":   {"", modify.MismatchError{Missing: true}},
+		"others": {strings.Replace(differs, "correct-horse", "battery", 1), modify.MismatchError{}},
 	} {
 		x.modifiers = modifiers(t, test.text)
 		created := len(x.target.created)
 		_, err := x.run(t)
-		if e, ok := errors.AsType[*ModifiersError](err); !ok || *e != test.want ||
+		if e, ok := errors.AsType[*modify.MismatchError](err); !ok || *e != test.want ||
 			len(x.target.created) != created {
 			t.Errorf("%s: %v, and %d objects were created", name, err, len(x.target.created)-created)
 		}

@@ -43,7 +43,7 @@ type run struct {
 
 // Run carries out a plan, or resumes it: steps that are journaled as done are skipped. It
 // may run again after any crash. Cancelling ctx stops it between two steps. Errors:
-// *IncompleteError; *ModifiersError; the context's; those of the journal.
+// *IncompleteError; *modify.MismatchError; the context's; those of the journal.
 func Run(ctx context.Context, o RunOptions) error {
 	if err := o.Plan.CheckModifiers(o.Modifiers); err != nil {
 		return err

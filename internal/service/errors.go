@@ -135,7 +135,7 @@ var mappings = []mapping{
 	{as[*restore.FindingsError], ReasonFindings},
 	{as[*restore.PlanChangedError], ReasonPlanChanged},
 	{as[*restore.SelectionError], ReasonUsage},
-	{as[*restore.ModifiersError], ReasonUsage},
+	{as[*modify.MismatchError], ReasonUsage},
 	{as[*modify.ParseError], ReasonUsage},
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},

@@ -11,7 +11,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -149,7 +148,7 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 		if ctx.Err() != nil {
 			return
 		}
-		if as[*restore.ModifiersError](err) {
+		if as[*modify.MismatchError](err) {
 			s.waitForModifiers(ctx, c, op, err)
 			return
 		}
