@@ -24,8 +24,8 @@ const (
 
 // TestLongHelmCharts moves two workload clusters for which the Helm add-on provider has made
 // HelmReleaseProxies, loses the management cluster that has them then, and restores them into a
-// third. The provider works on all of them. It must never make a second HelmReleaseProxy for a chart
-// and a workload cluster, nor uninstall a chart.
+// third. The provider works on all of them. It must never make a second HelmReleaseProxy for a
+// chart and a workload cluster, nor uninstall a chart.
 func TestLongHelmCharts(t *testing.T) {
 	shape := func(name string) fleet.Shape {
 		return fleet.Shape{Name: name, Namespace: chartsNS, ControlPlanes: 1}

@@ -202,9 +202,9 @@ func (s *Store) putPruneRecord(ctx context.Context, before Pruned, removed map[s
 	return s.replaceRecords(ctx, before, key)
 }
 
-// ErrRecordGone: the record that was just written is gone again. Another prune has replaced it by
-// one that says the same, if this process slept for an hour in between; otherwise somebody deleted
-// it.
+// ErrRecordGone says that the record that was just written is gone again. Another prune has
+// replaced it by one that says the same, if this process slept for an hour in between; otherwise
+// somebody deleted it.
 var ErrRecordGone = errors.New("the record of what is removed is gone again")
 
 // replaceRecords removes the records that the one under key replaces, and returns the storage's
