@@ -37,7 +37,7 @@ func addonRows() []Row {
 			RunsCode: installsCharts, ClusterSelector: "spec.clusterSelector", Refs: secrets},
 		// An event of its Cluster passes the annotation: what it does then, it would do after the
 		// release.
-		{GroupKind: helm("HelmReleaseProxy"), Provenance: OnAPIServer, Pause: PauseByAnnotation,
+		{GroupKind: helm("HelmReleaseProxy"), Provenance: WithControllers, Pause: PauseByAnnotation,
 			Source: helmProvider + "controllers/helmreleaseproxy/helmreleaseproxy_controller.go " +
 				"(ResourceNotPausedAndHasFilterLabel)",
 			RunsCode: installsCharts,
