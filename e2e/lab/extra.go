@@ -104,7 +104,8 @@ func extras() []extra {
 			module: "github.com/fluxcd/kustomize-controller"},
 		version: "v1.9.4", tools: "tools/flux", crds: "crd/bases", program: "kustomize-controller",
 		args: func(p extraPorts) []string {
-			return []string{"--metrics-addr=0", p.flag("health-addr", p.health)}
+			return []string{"--metrics-addr=0", p.flag("health-addr", p.health),
+				"--requeue-dependency=2s"}
 		},
 	}}
 }

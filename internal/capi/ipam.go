@@ -15,8 +15,8 @@ const (
 // ipamRows are the kinds of IP address management, and the in-cluster provider of pools.
 func ipamRows() []Row {
 	rows := []Row{
-		{GroupKind: IPAddressClaim, Source: ipamTypes, Provenance: WithControllers, Pause: PauseWithCluster,
-			Refs: []Reference{{Path: "spec.poolRef"}}},
+		{GroupKind: IPAddressClaim, Source: ipamTypes, Provenance: WithControllers,
+			Pause: PauseWithCluster, Refs: []Reference{{Path: "spec.poolRef"}}},
 		{GroupKind: IPAddress, Source: ipamTypes, Provenance: WithControllers, Pause: PauseNone,
 			Refs: []Reference{{Path: "spec.poolRef"},
 				{Path: "spec.claimRef", To: IPAddressClaim, SoftOwner: true}}},
