@@ -39,7 +39,7 @@ type fixture struct {
 	lab            *lab.Lab
 	s3             *lab.S3
 	source, target *lab.Mgmt
-	bare           *lab.Mgmt // a management cluster without providers
+	bare           *lab.Mgmt // a management cluster with the kinds of the providers alone
 	clients        map[*lab.Mgmt]client.WithWatch
 	// mixed is the id of a snapshot that contains only the mixed fleet.
 	mixed string

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -344,9 +345,9 @@ func testBadInput(t *testing.T) {
 	}
 	refused("source-not-gone", selection...)
 
-	t.Run("ProviderMissing", func(t *testing.T) {
+	t.Run("KindNotServed", func(t *testing.T) {
 		o := &operator{fixture: o.fixture, t: t, state: t.TempDir()}
-		o.refusedWithoutProviders(gone...)
+		o.refusedWithoutKind(gone...)
 	})
 
 	// The target has a foreign object with the name of one in the snapshot.
@@ -379,18 +380,36 @@ func testBadInput(t *testing.T) {
 	}
 }
 
-// refusedWithoutProviders asserts that a restore into a management cluster without providers is
-// refused and changes nothing.
-func (o *operator) refusedWithoutProviders(args ...string) {
+// refusedWithoutKind asserts that a restore into a management cluster that lacks a provider is
+// refused and changes nothing. That cluster has no inventory of clusterctl, so it has the providers
+// whose kinds it serves.
+func (o *operator) refusedWithoutKind(args ...string) {
 	o.t.Helper()
+	bare, err := clientOf(o.bare)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	crd := object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "",
+		"devmachinetemplates.infrastructure.cluster.x-k8s.io")
+	if err := bare.Delete(o.t.Context(), crd); err != nil {
+		o.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(o.t.Context(), time.Minute)
+	defer cancel()
+	for err = nil; err == nil; time.Sleep(200 * time.Millisecond) {
+		err = bare.Get(ctx, client.ObjectKeyFromObject(crd), crd)
+	}
+	if !apierrors.IsNotFound(err) {
+		o.t.Fatal(err)
+	}
 	flags := slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), args,
 		[]string{"--target-kubeconfig", o.bare.Kubeconfig()})
 	if out := o.run(codeFindings, flags...); !strings.Contains(out.stdout+out.stderr,
-		"provider-missing") {
-		o.t.Errorf("the refusal does not say provider-missing:\n%s", out.text())
+		"kind-not-served") {
+		o.t.Errorf("the refusal does not say kind-not-served:\n%s", out.text())
 	}
 	objects, err := observe.Inventory(o.t.Context(), o.bare.Kubeconfig())
 	if err != nil || len(objects) > 0 {
-		o.t.Errorf("the target without providers holds %d objects: %v", len(objects), err)
+		o.t.Errorf("the target without the kind holds %d objects: %v", len(objects), err)
 	}
 }
