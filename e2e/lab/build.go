@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -104,6 +105,14 @@ func Build(ctx context.Context, home Home, opts BuildOptions, progress func(stri
 			return err
 		}
 	}
+	crds, err := hashSources(filepath.Join(home.source(), crdModule))
+	if err != nil {
+		return err
+	}
+	if err := step(home, "provider-crds", input+crds, progress,
+		func() error { return writeProviderCRDs(ctx, home) }); err != nil {
+		return err
+	}
 	if !opts.Providers {
 		return nil
 	}
@@ -173,13 +182,16 @@ func step(home Home, name, input string, progress func(string), build func() err
 	return nil
 }
 
+// sourceFiles are the extensions of what programs and manifests are made of.
+var sourceFiles = []string{".go", ".jsonl", ".mod", ".sum", ".yaml"}
+
 // hashSources hashes the Go files below dir and what they embed, tests apart. The hash has their
 // paths below dir, so that it is the same in every checkout.
 func hashSources(dir string) (string, error) {
 	hash := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		source := filepath.Ext(path) == ".go" || filepath.Ext(path) == ".jsonl"
-		if err != nil || entry.IsDir() || !source || strings.HasSuffix(path, "_test.go") {
+		if err != nil || entry.IsDir() || !slices.Contains(sourceFiles, filepath.Ext(path)) ||
+			strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		data, err := os.ReadFile(path)

@@ -14,6 +14,7 @@ import (
 //	webhooks/   webhook configurations, one provider a file, as published
 //	crds-1.10/, webhooks-1.10/  those of Cluster API 1.10
 //	providers/  the same for each provider of AddProviders
+//	crds-providers/  CRDs of the providers of clouds, one folder each
 //	keys/       RSA keys for bare fleets, made once
 type Home string
 
