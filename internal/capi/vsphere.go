@@ -47,10 +47,11 @@ func vsphereRows() []Row {
 				"a Cluster); pkg/identity/identity.go (the Secret)",
 			RunsCode: usesCredentials,
 			Refs:     []Reference{{Path: "spec.secretName", To: Secret, Controller: "capv-system"}}},
+		// A zone owns its failure domain, so it is there first.
 		Row{GroupKind: vsphereZone, Provenance: OnAPIServer, Pause: PauseByAnnotation,
 			Source: controllers + "vspheredeploymentzone_controller.go (EnsurePausedCondition without " +
-				"a Cluster)",
-			Refs: []Reference{{Path: "spec.failureDomain", To: domain, SoftOwner: true}}},
+				"a Cluster), vspheredeploymentzone_controller_domain.go (the owner)",
+			Refs: []Reference{{Path: "spec.failureDomain", To: domain}}},
 		// Its zone's controller alone reads it.
 		Row{GroupKind: domain, Provenance: OnAPIServer, Pause: PauseNone,
 			Source: controllers + "vspheredeploymentzone_controller.go",

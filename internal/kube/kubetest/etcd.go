@@ -58,16 +58,22 @@ func (s *Servers) Compact(ctx context.Context, i int) (string, error) {
 // registry is where API servers store objects: by resource or group and resource, namespace, name.
 const registry = "/registry/"
 
-// Clear removes the objects of Cluster API from all servers, and all namespaces but those of
-// Kubernetes itself with what is in them. It deletes the keys in etcd: finalizers and the namespace
+// Clear removes all custom resources from all servers, and all namespaces but those of Kubernetes
+// itself with what is in them. It deletes the keys in etcd: finalizers and the namespace
 // controller would take seconds. Call it at the start of a test that shares its servers with others
 // and cannot be limited to namespaces of its own.
 func (s *Servers) Clear(t testing.TB) {
 	t.Helper()
 	for i := range s.n {
-		if err := s.clear(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
+		s.ClearServer(t, i)
+	}
+}
+
+// ClearServer is Clear for one server.
+func (s *Servers) ClearServer(t testing.TB, i int) {
+	t.Helper()
+	if err := s.clear(t.Context(), i); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -89,8 +95,10 @@ func (s *Servers) clear(ctx context.Context, i int) error {
 	}
 	for key := range versions {
 		group, _, _ := strings.Cut(key, "/")
-		if !strings.HasSuffix(group, "cluster.x-k8s.io") &&
-			!slices.ContainsFunc(namespaces, func(name string) bool { return isIn(key, name) }) {
+		// The groups of Kubernetes itself have no domain, or one of its own.
+		custom := strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io")
+		if !custom && !slices.ContainsFunc(namespaces,
+			func(name string) bool { return isIn(key, name) }) {
 			continue
 		}
 		if err := post(ctx, etcd+"deleterange", map[string]any{"key": []byte(registry + key)},

@@ -3,6 +3,7 @@ package kubetest
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,10 @@ var publishers = []string{
 	"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MachinePool",
 	"MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine",
 	"DevMachinePool", "ClusterResourceSet",
+	// cluster-api-provider-aws v2.13, util/paused; cluster-api-provider-vsphere v1.16, controllers
+	"AWSCluster", "AWSMachine", "AWSManagedCluster", "AWSManagedControlPlane",
+	"AWSManagedMachinePool", "AWSMachineTemplate", "EKSConfig", "VSphereCluster", "VSphereMachine",
+	"VSphereVM", "VSphereClusterIdentity", "VSphereDeploymentZone",
 }
 
 // Acknowledge stands in, on server i and until the test ends, for the controllers that bare servers
@@ -63,7 +68,8 @@ func (s *Servers) AcknowledgeIn(t testing.TB, i int, namespace string) (changed 
 	}
 	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
 	for _, k := range kinds {
-		if slices.Contains(publishers, k.Kind) && k.Status {
+		if slices.Contains(publishers, k.Kind) && k.Status &&
+			strings.HasSuffix(k.Group, "cluster.x-k8s.io") {
 			a.kinds[k.GroupKind] = followed{k, informers.ForResource(schema.GroupVersionResource{
 				Group: k.Group, Version: k.Version, Resource: k.Resource}).Informer()}
 		}
@@ -109,7 +115,7 @@ type followed struct {
 	informer cache.SharedIndexInformer
 }
 
-// follow queues an object that changed, and with a Cluster all objects that carry its name.
+// follow queues an object that changed, and with a Cluster all objects that belong to it.
 func (a *acknowledger) follow(gk object.GroupKind) cache.ResourceEventHandlerFuncs {
 	seen := func(object any) {
 		u := object.(*unstructured.Unstructured)
@@ -121,7 +127,7 @@ func (a *acknowledger) follow(gk object.GroupKind) cache.ResourceEventHandlerFun
 		for other, f := range a.kinds {
 			for _, object := range f.informer.GetStore().List() {
 				if o := object.(*unstructured.Unstructured); o.GetNamespace() == u.GetNamespace() &&
-					o.GetLabels()[labelCluster] == u.GetName() {
+					clusterOf(o) == u.GetName() {
 					a.todo.Add(refOf(other, o))
 				}
 			}
@@ -176,7 +182,7 @@ func (a *acknowledger) acknowledge(ctx context.Context, r object.Ref) error {
 	}
 	_, paused := u.GetAnnotations()[annotationPaused]
 	cluster := u
-	if name := u.GetLabels()[labelCluster]; r.GroupKind() != clusterKind {
+	if name := clusterOf(u); r.GroupKind() != clusterKind {
 		cluster = a.get(object.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind,
 			Namespace: r.Namespace, Name: name})
 		if name != "" && cluster == nil {
@@ -192,6 +198,19 @@ func (a *acknowledger) acknowledge(ctx context.Context, r object.Ref) error {
 	}
 	_, err := a.writer.UpdateStatus(ctx, a.kinds[r.GroupKind()].kind, u)
 	return err
+}
+
+// clusterOf returns the name of the Cluster of an object: that of its label, or its owner.
+func clusterOf(u *unstructured.Unstructured) string {
+	if name := u.GetLabels()[labelCluster]; name != "" {
+		return name
+	}
+	for _, o := range u.GetOwnerReferences() {
+		if o.Kind == clusterKind.Kind {
+			return o.Name
+		}
+	}
+	return ""
 }
 
 // get copies an object from what the informers know.
@@ -224,7 +243,8 @@ func publish(u *unstructured.Unstructured, paused bool) bool {
 func setCondition(u *unstructured.Unstructured, name, status, reason string) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	want := map[string]any{
-		"type": name, "status": status, "message": "", "reason": reason,
+		// Some providers require a message of at least one character.
+		"type": name, "status": status, "message": reason, "reason": reason,
 		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 		"observedGeneration": u.GetGeneration(),
 	}
