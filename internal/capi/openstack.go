@@ -49,13 +49,16 @@ func openstackRows() []Row {
 				Reference{Path: "userDataRef", To: Secret})...)},
 		Row{GroupKind: openstackIdentity, Source: types, Provenance: OnAPIServer, Pause: PauseNone,
 			RunsCode: usesCredentials, Refs: []Reference{{Path: "spec.secretRef", To: Secret}}},
-		// Restored without its status, a pool hands out addresses that are in use.
+		// It knows the addresses in use by their IPAddresses, and reserves one for each claim without,
+		// so it comes after both (Late). On the source of a move it would go on; when it is deleted
+		// there, it gives its free addresses back to OpenStack.
 		Row{GroupKind: openstackPool, Provenance: OnAPIServer,
-			Source: "cluster-api-provider-openstack v0.15, controllers/openstackfloatingippool_" +
-				"controller.go (no pause)",
-			Pause: PauseUnsupported, AddressPool: true, Refs: below(inSpec, identity),
-			ByHand: "restore the workload clusters without it, then create the pool by hand once their " +
-				"IPAddressClaims and IPAddresses are there: one without them hands out addresses in use"})
+			Source: "cluster-api-provider-openstack v0.14.7, controllers/openstackfloatingippool_" +
+				"controller.go (no pause; reconcileIPAddresses, reconcileDelete)",
+			Pause: PauseUnknown, AddressPool: true, Refs: below(inSpec, identity),
+			ByHand: "a restore creates it after its IPAddressClaims and IPAddresses. For a move scale " +
+				"capo-controller-manager on the source to zero, and force `pause-unknown`: a pool at work " +
+				"deletes its free floating IPs in OpenStack when it is deleted"})
 }
 
 // orcRefs are the fields of kinds of the OpenStack Resource Controller that name another one of

@@ -98,7 +98,7 @@ func TestPauseOfEachKind(t *testing.T) {
 		infraKind("OpenStackMachine"):               PauseWithCluster,
 		infraKind("OpenStackMachineTemplate"):       PauseNone,
 		infraKind("AzureClusterIdentity"):           PauseNone,
-		infraKind("OpenStackFloatingIPPool"):        PauseUnsupported,
+		infraKind("OpenStackFloatingIPPool"):        PauseUnknown,
 		{Group: "metal3.io", Kind: "BareMetalHost"}: PauseUnsupported,
 		{Group: "containerservice.azure.com", Kind: "ManagedCluster"}: PauseByReconcilePolicy,
 		{Group: "storage.azure.com", Kind: "StorageAccount"}:          PauseByReconcilePolicy,

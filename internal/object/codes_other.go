@@ -40,9 +40,10 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
-			Meaning: "An address pool also serves workload clusters that stay. Both management " +
-				"clusters could hand out the same address.",
-			Next: "Move all users of the pool together, or give them pools of their own.",
+			Meaning: "An address pool also serves workload clusters that stay, or that a restore leaves " +
+				"out. The same address could be handed out twice. A restore keeps such a pool paused, and " +
+				"does not create one that has no pause.",
+			Next: "Move or restore all users of the pool together, or give them pools of their own.",
 		},
 		{
 			Code: CodeGCWouldCascade, Area: AreaMove, Severities: []Severity{Error},

@@ -73,6 +73,7 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupInfrastructure, "OpenStackCluster", "openstackclusters", true),
 	memoryKind(capi.GroupInfrastructure, "OpenStackClusterIdentity", "openstackclusteridentities",
 		false),
+	memoryKind(capi.GroupInfrastructure, "OpenStackFloatingIPPool", "openstackfloatingippools", true),
 	memoryKind(capi.GroupInfrastructure, "GCPCluster", "gcpclusters", true),
 	memoryKind(capi.GroupControlPlane, "KubeadmControlPlane", "kubeadmcontrolplanes", true),
 	memoryKind(capi.GroupCore, "MachineHealthCheck", "machinehealthchecks", true),

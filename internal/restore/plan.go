@@ -153,6 +153,9 @@ type Object struct {
 	Ours bool `json:"ours,omitempty"`
 	// Users are the units that need a shared object. They are blocked when it fails.
 	Users []string `json:"users,omitempty"`
+	// Awaits are the workload clusters outside of the plan that use a pool of addresses and are not
+	// on the target: the pool stays paused for them.
+	Awaits []string `json:"awaits,omitempty"`
 }
 
 // Digest is a hash over objects, owners, pause states, blocking findings and the epochs that the
@@ -230,8 +233,7 @@ func (p *Plan) Counts() (create, adopt, skip, blocked int) {
 	return create, adopt, skip, blocked
 }
 
-// decide sorts the findings and decides what they block.
-func (p *Plan) decide() {
+func (p *Plan) sortFindings() {
 	slices.SortStableFunc(p.Findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
@@ -239,6 +241,11 @@ func (p *Plan) decide() {
 		return strings.Compare(string(a.Code)+a.Unit+a.Ref.String()+a.Message,
 			string(b.Code)+b.Unit+b.Ref.String()+b.Message)
 	})
+}
+
+// decide sorts the findings and decides what they block.
+func (p *Plan) decide() {
+	p.sortFindings()
 	blocked := map[string]bool{}
 	for _, f := range p.Findings {
 		switch {

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -120,6 +121,9 @@ type planner struct {
 	held   map[string]bool         // the Unit.Held of units
 	// compared are the units whose workload cluster answered
 	compared map[string]bool
+	// poolUsers are the workload clusters that have something of a pool of addresses which is not on
+	// the target, by pool, sorted
+	poolUsers map[object.Ref][]string
 	// clustersByCA counts the workload clusters by the CA of their kubeconfig
 	clustersByCA map[string]int
 
@@ -155,6 +159,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		targetClusters: map[object.Key]labels.Set{}, platform: map[string]capi.Component{},
 		targetNamespaces: map[string]bool{},
 		gone:             map[string][]object.Ref{}, held: map[string]bool{}, compared: map[string]bool{},
+		poolUsers: map[object.Ref][]string{},
 	}
 	p.addAll(in.Findings...)
 	for _, r := range in.Spec.DropOwners {
@@ -179,7 +184,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	if err := preflight.Run(ctx, checks, p); err != nil {
 		return nil, err
 	}
-	if err := p.findOtherMachines(ctx); err != nil {
+	if err := cmp.Or(p.findOtherMachines(ctx), p.findPoolUsers(ctx)); err != nil {
 		return nil, err
 	}
 	return p.plan(), nil

@@ -41,6 +41,8 @@ func (p *planner) plan() *Plan {
 	}
 	plan.decide()
 	p.skipUnneeded(plan)
+	p.holdPools(plan)
+	plan.sortFindings()
 	return plan
 }
 

@@ -224,9 +224,11 @@ func (r *run) unreleased(released map[string]bool) map[string]bool {
 // for all units there: without its Binding a ClusterResourceSet applies everything to a Cluster
 // again. A cluster-scoped one waits for the units that need it: a pool of addresses must know
 // theirs. When nobody names it, it waits for none, except in a move, where it is at work on the
-// source still.
+// source still. A pool also waits for units outside of the plan.
 func (r *run) waitsFor(o Object, units map[string]bool) bool {
 	switch {
+	case len(o.Awaits) > 0:
+		return true
 	case o.Namespace != "":
 		for unit := range units {
 			if ns, _, _ := strings.Cut(unit, "/"); ns == o.Namespace {
