@@ -102,7 +102,7 @@ func (m *run) retireShared(ctx context.Context) error {
 		}
 		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + b.suffix()},
 			func(ctx context.Context, _ *catalog.StepHandle) error {
-				return retryForbidden(ctx, func() error { return m.removeAll(ctx, b, objects) })
+				return retryRefused(ctx, func() error { return m.removeAll(ctx, b, objects) })
 			})
 		if err != nil {
 			return fmt.Errorf("retire shared objects: %w", err)
@@ -111,12 +111,14 @@ func (m *run) retireShared(ctx context.Context) error {
 	return nil
 }
 
-// retryForbidden retries what a webhook forbids: its cache may not show yet that the last user is
-// gone.
-func retryForbidden(ctx context.Context, fn func() error) error {
+// retryRefused retries what a webhook refuses: its cache may not show yet that the last user is gone.
+// A webhook answers with Forbidden, or with the status of its own error: that of in-cluster IPAM
+// (v1.0.3, internal/webhooks/inclusterippool.go, ValidateDelete) is BadRequest.
+func retryRefused(ctx context.Context, fn func() error) error {
 	const tries = 10
 	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
-		return time.Second / 2, failures < tries && apierrors.IsForbidden(err)
+		refused := apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
+		return time.Second / 2, failures < tries && refused
 	}, func(context.Context) error { return fn() })
 }
 
