@@ -27,7 +27,7 @@ func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
 		{"hand-over", doRollback, catalog.RolledBack, false},
 		{"hand-over", doResume, catalog.Succeeded, false},
 		{"release", doResume, catalog.Succeeded, true},
-		{"retire", doResume, catalog.Succeeded, false},
+		{"retire", doResume, catalog.Succeeded, true},
 	} {
 		if c.long && only == "" {
 			continue

@@ -281,6 +281,9 @@ func (l *crashDaemon) index() (keys []string) {
 	return keys
 }
 
+// long reports whether tests run whole, as in make test-long.
+var long = os.Getenv("MGMTD_TEST_STATES") != ""
+
 // TestEveryCallMayBeTheLast: whichever commit of the catalog, or call of the storage, is the last
 // of a snapshot, a prune, a deletion, a verify or a rebuild, the next daemon opens the catalog, all
 // that is in the store is whole, the same and a snapshot can be done, and the index comes to be
@@ -288,7 +291,7 @@ func (l *crashDaemon) index() (keys []string) {
 func TestEveryCallMayBeTheLast(t *testing.T) {
 	y := newCrashFixture(t)
 	step := 4 // calls: there are many
-	if os.Getenv("MGMTD_TEST_STATES") != "" {
+	if long {
 		step = 1
 	}
 	for _, o := range []struct {
