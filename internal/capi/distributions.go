@@ -36,6 +36,7 @@ func rke2Rows() []Row {
 	// suffix, "token" would take Secrets that belong to no workload cluster, such as one of a
 	// ClusterResourceSet.
 	rows[2].SecretSuffixes = []string{"cca", "peer-etcd"}
+	rows[2].Certificates = []string{"ca", "cca"} // pkg/secret/certificates.go, LookupOrGenerate
 	return rows
 }
 
@@ -49,6 +50,7 @@ func k3sRows() []Row {
 			slices.Concat(below("kthreesConfigSpec.", files),
 				[]Reference{{Path: "machineTemplate.infrastructureRef"}})...))
 	rows[2].SecretSuffixes = []string{"cca"} // pkg/secret/const.go; the token has a label, as above
+	rows[2].Certificates = []string{"ca", "cca"} // pkg/secret/certificates.go, LookupOrGenerate
 	return rows
 }
 

@@ -78,6 +78,7 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupControlPlane, "KubeadmControlPlane", "kubeadmcontrolplanes", true),
 	memoryKind(capi.GroupCore, "MachineHealthCheck", "machinehealthchecks", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfig", "kubeadmconfigs", true),
+	memoryKind(capi.GroupControlPlane, "RKE2ControlPlane", "rke2controlplanes", true),
 	memoryKind(capi.GroupControlPlane, "K0smotronControlPlane", "k0smotroncontrolplanes", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfigTemplate", "kubeadmconfigtemplates", true),
 	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
