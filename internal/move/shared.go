@@ -111,9 +111,9 @@ func (m *run) retireShared(ctx context.Context) error {
 	return nil
 }
 
-// retryRefused retries what a webhook refuses: its cache may not show yet that the last user is gone.
-// A webhook answers with Forbidden, or with the status of its own error: that of in-cluster IPAM
-// (v1.0.3, internal/webhooks/inclusterippool.go, ValidateDelete) is BadRequest.
+// retryRefused retries what a webhook refuses: its cache may not show yet that the last user is
+// gone. A webhook answers with Forbidden, or with the status of its own error: that of in-cluster
+// IPAM (v1.0.3, internal/webhooks/inclusterippool.go, ValidateDelete) is BadRequest.
 func retryRefused(ctx context.Context, fn func() error) error {
 	const tries = 10
 	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
