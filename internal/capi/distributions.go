@@ -49,7 +49,7 @@ func k3sRows() []Row {
 		withTemplate(row, controlPlaneKind("KThreesControlPlane"),
 			slices.Concat(below("kthreesConfigSpec.", files),
 				[]Reference{{Path: "machineTemplate.infrastructureRef"}})...))
-	rows[2].SecretSuffixes = []string{"cca"} // pkg/secret/const.go; the token has a label, as above
+	rows[2].SecretSuffixes = []string{"cca"}     // pkg/secret/const.go; the token has a label, as above
 	rows[2].Certificates = []string{"ca", "cca"} // pkg/secret/certificates.go, LookupOrGenerate
 	return rows
 }
