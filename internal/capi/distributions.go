@@ -49,8 +49,9 @@ func k3sRows() []Row {
 		withTemplate(row, controlPlaneKind("KThreesControlPlane"),
 			slices.Concat(below("kthreesConfigSpec.", files),
 				[]Reference{{Path: "machineTemplate.infrastructureRef"}})...))
-	rows[2].SecretSuffixes = []string{"cca"}     // pkg/secret/const.go; the token has a label, as above
-	rows[2].Certificates = []string{"ca", "cca"} // pkg/secret/certificates.go, LookupOrGenerate
+	// pkg/secret/const.go, certificates.go (LookupOrGenerate). The token has a label, as above.
+	rows[2].SecretSuffixes = []string{"cca"}
+	rows[2].Certificates = []string{"ca", "cca"}
 	return rows
 }
 
