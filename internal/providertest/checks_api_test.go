@@ -121,24 +121,50 @@ func (g *graph) checkWrites(t *testing.T, rec *recorder) {
 	g.checkOrder(t, rec)
 }
 
-// checkOrder checks the pairs of Before, as far as both were created.
+// checkOrder checks the pairs of Before, as far as both were created: the first is there before
+// controllers may work on the second, or, if nothing works on that, before it is created. Waves order
+// owners alone, so that two objects of one owner come at once, paused.
 func (g *graph) checkOrder(t *testing.T, rec *recorder) {
 	t.Helper()
+	atWork := g.firstAtWork(t, rec)
 	for _, pair := range g.Before {
-		var at [2]int
-		both := true
+		var refs [2]object.Ref
 		for i, text := range pair {
 			r, err := object.ParseRef(text)
 			if err != nil || !slices.Contains(g.refs(), r) {
 				t.Fatalf("%s.yaml has no object %s: %v", g.name, text, err)
 			}
-			n, created := rec.created[r]
-			at[i], both = n, both && created
+			refs[i] = r
 		}
-		if both && at[0] > at[1] {
+		first, created := rec.created[refs[0]]
+		second, found := atWork[refs[1]]
+		if g.switchOf(t, refs[1].GroupKind()) == passive {
+			second, found = rec.created[refs[1]]
+		}
+		if created && found && first > second {
 			t.Errorf("%s was created after %s", pair[0], pair[1])
 		}
 	}
+}
+
+// firstAtWork returns the places of the first versions of objects on which controllers may work.
+func (g *graph) firstAtWork(t *testing.T, rec *recorder) map[object.Ref]int {
+	t.Helper()
+	refs := g.refs()
+	clusters, places := map[string]*unstructured.Unstructured{}, map[object.Ref]int{}
+	for i, u := range rec.versions {
+		r := refOf(u)
+		if r.GroupKind().String() == "Cluster.cluster.x-k8s.io" {
+			clusters[r.Namespace+"/"+r.Name] = u
+		}
+		if _, found := places[r]; found || !slices.Contains(refs, r) {
+			continue
+		}
+		if notPaused(u, g.switchOf(t, r.GroupKind()), clusters) != "" {
+			places[r] = i
+		}
+	}
+	return places
 }
 
 // want is how a side has to have an object.
