@@ -28,7 +28,10 @@ func metal3Providers() []Project {
 		{Name: "Metal3: Bare Metal Operator (BMO)", Versions: "0.13, 0.14", Rows: hostRows(),
 			ByHand: "Stop Ironic of the source before the target starts its own: two DHCP servers of one " +
 				"provisioning network boot the hosts of each other. The database of Ironic is not captured; " +
-				"it is made again."},
+				"it is made again. A host that was free when the snapshot was taken is free again after a " +
+				"restore: pause by the annotation baremetalhost.metal3.io/paused what was provisioned " +
+				"since, before its workload clusters are released. The Bare Metal Operator of the target " +
+				"must not be older than that of the source: it refuses a status that it does not know."},
 		{Name: "Metal3: IP address manager", Versions: "1.13, 1.14", Rows: metal3AddressRows()},
 	}
 }
@@ -79,38 +82,59 @@ func poolRefs() []Reference {
 
 // hostRows are the kinds of the Bare Metal Operator.
 func hostRows() []Row {
-	const types = "baremetal-operator v0.14, apis/metal3.io/v1alpha1"
+	const (
+		types      = "baremetal-operator v0.14, apis/metal3.io/v1alpha1"
+		controller = "baremetal-operator v0.13.2, internal/controller/metal3.io/"
+		byHost     = types + "; " + controller + "host_state_machine.go (skipReconcileSubresource: " +
+			"nothing is done without its host, or while that is paused)"
+	)
 	kind := func(name string) object.GroupKind {
 		return object.GroupKind{Group: groupMetal3, Kind: name}
 	}
+	// They have the name of their host, which reads them, and makes those that are missing.
+	var ofHost []Reference
+	for _, name := range []string{"HardwareData", "HostFirmwareSettings", "HostFirmwareComponents",
+		"HostUpdatePolicy", "PreprovisioningImage", "DataImage"} {
+		ofHost = append(ofHost, Reference{Path: ownName, To: kind(name), Optional: true})
+	}
 	return []Row{
-		// Restored with an empty status for only a moment, it has its disk imaged again.
-		{GroupKind: bareMetalHost, Provenance: OnAPIServer, Pause: PauseUnsupported,
-			Source: types + "/baremetalhost_types.go (PausedAnnotation, StatusAnnotation)",
-			ByHand: "create it by hand with the annotations baremetalhost.metal3.io/paused and " +
-				"baremetalhost.metal3.io/status (its status as JSON), and remove the first one only when " +
-				"its status says provisioned, with the image of its spec: with an empty status its disk is " +
-				"imaged again",
-			VolatileAnnotations: []string{"baremetalhost.metal3.io/paused",
-				"baremetalhost.metal3.io/status"},
+		{GroupKind: bareMetalHost, Provenance: OnAPIServer, Pause: PauseByHostAnnotation,
+			Source: types + "/baremetalhost_types.go (PausedAnnotation, StatusAnnotation); " + controller +
+				"baremetalhost_controller.go (Reconcile, reconcileHostData)",
+			ByHand: "a host that is being provisioned, prepared or deprovisioned blocks its workload " +
+				"cluster: let that finish first",
+			UsersNamed: true, PausedShared: true,
+			VolatileAnnotations: []string{annotationHostPaused, annotationHostStatus},
 			Refs: slices.Concat(below(inSpec,
 				Reference{Path: "bmc.credentialsName", To: Secret},
 				Reference{Path: "userData", To: Secret}, Reference{Path: "metaData", To: Secret},
 				Reference{Path: "networkData", To: Secret},
 				Reference{Path: "preprovisioningNetworkDataName", To: Secret},
 				Reference{Path: "image.ociAuthSecretName", To: Secret},
-				Reference{Path: "consumerRef", Back: true}),
-				[]Reference{{Path: ownName, To: kind("HardwareData"), Optional: true}})},
+				Reference{Path: "consumerRef", Back: true}), ofHost)},
 		{GroupKind: kind("HardwareData"), Source: types, Provenance: OnAPIServer, Pause: PauseNone},
 		{GroupKind: kind("FirmwareSchema"), Source: types, Provenance: OnAPIServer, Pause: PauseNone},
-		{GroupKind: kind("HostFirmwareSettings"), Source: types, Provenance: OnAPIServer,
-			Pause: PauseUnknown,
+		{GroupKind: kind("HostFirmwareSettings"), Source: byHost, Provenance: OnAPIServer,
+			Pause: PauseNone,
 			Refs:  []Reference{{Path: "status.schema", To: kind("FirmwareSchema")}}},
-		{GroupKind: kind("BMCEventSubscription"), Source: types, Provenance: OnAPIServer,
-			Pause: PauseUnknown, Refs: []Reference{{Path: "spec.hostName", To: bareMetalHost},
+		{GroupKind: kind("HostFirmwareComponents"), Source: byHost, Provenance: OnAPIServer,
+			Pause: PauseNone},
+		{GroupKind: kind("HostUpdatePolicy"), Provenance: OnAPIServer, Pause: PauseNone,
+			Source: types + "; " + controller + "baremetalhost_controller.go (acquireHostUpdatePolicy: " +
+				"its host alone reads it)"},
+		{GroupKind: kind("DataImage"), Provenance: OnAPIServer, Pause: PauseNone,
+			Source: types + "; " + controller + "dataimage_controller.go (nothing is done without its " +
+				"host, or while that is paused)"},
+		// Its controller makes an image and its address, and nothing with a machine.
+		{GroupKind: kind("PreprovisioningImage"), Provenance: OnAPIServer, Pause: PauseNone,
+			StatusWhilePaused: true,
+			Source:            types + "; " + controller + "preprovisioningimage_controller.go (no pause)",
+			Refs:              []Reference{{Path: "spec.networkDataName", To: Secret}}},
+		{GroupKind: kind("BMCEventSubscription"), Provenance: OnAPIServer, Pause: PauseUnknown,
+			Source: types + "; " + controller + "bmceventsubscription_controller.go (no pause: it " +
+				"subscribes at the BMC what has no status)",
+			Refs: []Reference{{Path: "spec.hostName", To: bareMetalHost},
 				{Path: "spec.httpHeadersRef", To: Secret}}},
-		{GroupKind: kind("PreprovisioningImage"), Source: types, Pause: PauseUnknown,
-			Refs: []Reference{{Path: "spec.networkDataName", To: Secret}}},
 	}
 }
 

@@ -33,6 +33,8 @@ type Pause interface {
 	// Supported is false for a switch that this version cannot set. It blocks the unit of an
 	// object.
 	Supported() bool
+	// Gate is what a release asks of an object; nil when its switch may be given back at any time.
+	Gate() Gate
 }
 
 // The mechanisms.
@@ -51,6 +53,9 @@ var (
 	// PauseByReconcilePolicy is the switch of resources of the Azure Service Operator, in the way in
 	// which cluster-api-provider-azure sets it.
 	PauseByReconcilePolicy Pause = policySwitch{}
+	// PauseByHostAnnotation is the annotation of a BareMetalHost of Metal3, with its status in another
+	// one.
+	PauseByHostAnnotation Pause = hostSwitch{}
 	// PauseWithCluster is the switch of its Cluster.
 	PauseWithCluster Pause = noSwitch{name: "with-cluster", acknowledged: true, withCluster: true}
 	// PauseNone is for kinds that nothing reconciles in a way that could do harm.
@@ -67,7 +72,8 @@ var (
 
 // pauses are all mechanisms, for those who name one.
 var pauses = []Pause{PauseBySpec, PauseByAnnotation, PauseByOwnSpec, PauseByOwnSpecLast,
-	PauseByReconcilePolicy, PauseWithCluster, PauseNone, PauseNever, PauseUnsupported, PauseUnknown}
+	PauseByReconcilePolicy, PauseByHostAnnotation, PauseWithCluster, PauseNone, PauseNever,
+	PauseUnsupported, PauseUnknown}
 
 // noSwitch is every mechanism without a switch in the object itself.
 type noSwitch struct {
@@ -88,6 +94,7 @@ func (p noSwitch) AtWork(clusterAtWork bool) bool {
 func (p noSwitch) Passive() bool   { return p.passive }
 func (p noSwitch) Late() bool      { return p.late }
 func (p noSwitch) Supported() bool { return !p.unsupported }
+func (noSwitch) Gate() Gate        { return nil }
 
 // ownSwitch is what the mechanisms with a switch in the object itself have in common.
 type ownSwitch struct{}
@@ -96,6 +103,7 @@ func (ownSwitch) Acknowledged() bool { return true }
 func (ownSwitch) Passive() bool      { return false }
 func (ownSwitch) Late() bool         { return false }
 func (ownSwitch) Supported() bool    { return true }
+func (ownSwitch) Gate() Gate         { return nil }
 
 type annotationSwitch struct{ ownSwitch }
 

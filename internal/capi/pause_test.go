@@ -47,6 +47,11 @@ func TestPauseIsGivenBackExactly(t *testing.T) {
 		"pool of Metal3": `{"apiVersion":"ipam.metal3.io/v1alpha1","kind":"IPPool","metadata":{"name":"a"},"spec":{}}`,
 		"zone of vSphere": `{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2",
 			"kind":"VSphereDeploymentZone","metadata":{"name":"a"},"spec":{}}`,
+		"host": `{"apiVersion":"metal3.io/v1alpha1","kind":"BareMetalHost","metadata":{"name":"a"}}`,
+		"host, by a user": `{"apiVersion":"metal3.io/v1alpha1","kind":"BareMetalHost","metadata":{"name":"a",
+			"annotations":{"baremetalhost.metal3.io/paused":"","x":"y"}}}`,
+		"host, by its provider": `{"apiVersion":"metal3.io/v1alpha1","kind":"BareMetalHost",
+			"metadata":{"name":"a","annotations":{"baremetalhost.metal3.io/paused":"metal3.io/capm3"}}}`,
 		"others untouched": `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","namespace":"n"},"data":{}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +104,7 @@ func TestPauseOfEachKind(t *testing.T) {
 		infraKind("OpenStackMachineTemplate"):       PauseNone,
 		infraKind("AzureClusterIdentity"):           PauseNone,
 		infraKind("OpenStackFloatingIPPool"):        PauseUnknown,
-		{Group: "metal3.io", Kind: "BareMetalHost"}: PauseUnsupported,
+		{Group: "metal3.io", Kind: "BareMetalHost"}: PauseByHostAnnotation,
 		{Group: "containerservice.azure.com", Kind: "ManagedCluster"}: PauseByReconcilePolicy,
 		{Group: "storage.azure.com", Kind: "StorageAccount"}:          PauseByReconcilePolicy,
 		{Group: "karpenter.azure.com", Kind: "AKSNodeClass"}:          PauseUnknown,
@@ -117,7 +122,7 @@ func TestWhatAPauseMeans(t *testing.T) {
 	type meaning struct {
 		Order                                   int
 		Acknowledged, AtWork, AtWorkWithCluster bool
-		Passive, Late, Supported                bool
+		Passive, Late, Supported, Gate          bool
 	}
 	want := map[string]meaning{
 		"spec": {Order: 2, Acknowledged: true, AtWorkWithCluster: true, Supported: true},
@@ -129,6 +134,8 @@ func TestWhatAPauseMeans(t *testing.T) {
 			Supported: true},
 		"reconcile-policy": {Order: 1, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
 			Supported: true},
+		"host-annotation": {Order: 1, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
+			Supported: true, Gate: true},
 		"with-cluster": {Acknowledged: true, AtWorkWithCluster: true, Supported: true},
 		"none":         {Passive: true, Supported: true},
 		"never":        {AtWork: true, AtWorkWithCluster: true, Supported: true},
@@ -138,7 +145,7 @@ func TestWhatAPauseMeans(t *testing.T) {
 	got := map[string]meaning{}
 	for _, p := range pauses {
 		got[p.String()] = meaning{p.Order(), p.Acknowledged(), p.AtWork(false), p.AtWork(true),
-			p.Passive(), p.Late(), p.Supported()}
+			p.Passive(), p.Late(), p.Supported(), p.Gate() != nil}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -191,7 +198,8 @@ func TestAPoolWithoutAClusterCannotBePaused(t *testing.T) {
 			t.Errorf("%s: %t", text, !want)
 		}
 	}
-	if rows.Row(bareMetalHost).CanBePaused([]byte(`{}`)) || !rows.Row(Cluster).CanBePaused(nil) {
+	unsupported := Row{Pause: PauseUnsupported}
+	if unsupported.CanBePaused([]byte(`{}`)) || !rows.Row(Cluster).CanBePaused(nil) {
 		t.Error("of a kind without such a field")
 	}
 }

@@ -39,6 +39,7 @@ clusterctl and the Cluster API operator install it.
 | ` + "`annotation`" + ` | the annotation cluster.x-k8s.io/paused of the object itself |
 | ` + "`own-spec`, `own-spec-last`" + ` | spec.paused of the object itself, given back after that of its Cluster |
 | ` + "`reconcile-policy`" + ` | the annotations of the Azure Service Operator, as CAPZ sets them |
+| ` + "`host-annotation`" + ` | the annotation baremetalhost.metal3.io/paused, with the status in a second one; released only when its status is that of the source |
 | ` + "`with-cluster`" + ` | spec.paused of its Cluster |
 | ` + "`none`" + ` | nothing works on it in a way that could do harm |
 | ` + "`never`" + ` | it must be at work on both sides |

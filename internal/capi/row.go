@@ -39,6 +39,9 @@ type Row struct {
 	// Shared: another workload cluster may come to use such an object at any time, so it belongs
 	// to no unit. Cluster-scoped objects always are shared.
 	Shared bool
+	// PausedShared: a shared object of the kind is paused on the source of a move, too: what uses it
+	// there would not be known to the target.
+	PausedShared bool
 	// UsersNamed: all users of a shared object name it in a field of their Refs or own it, so that
 	// the graph knows when nobody uses it. Without it, every workload cluster of the namespace may
 	// be one.

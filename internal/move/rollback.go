@@ -50,6 +50,11 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name, err))
 		}
 	}
+	if len(errs) == 0 && len(forward) == 0 { // no copy of them is left on the target
+		if err := m.unpauseShared(ctx); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if len(errs) == 0 { // a unit that is stuck is still paused, and a tool would unpause it
 		if err := m.resumeGitOps(ctx, m.moved(forward)); err != nil {
 			errs = append(errs, err)

@@ -105,6 +105,8 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	if !m.enough(ctx) {
 		if err = m.dryRun(ctx, slices.Concat(m.unplanned()...)); err != nil {
 			m.fail(ctx, "", err)
+		} else if err = m.pauseShared(ctx); err != nil {
+			m.fail(ctx, "", err)
 		}
 	}
 	for _, units := range m.unplanned() {

@@ -38,6 +38,7 @@ const (
 	CodeDeleting           Code = "deleting"
 	CodePauseUnsupported   Code = "pause-unsupported"
 	CodePauseUnknown       Code = "pause-unknown"
+	CodeNotSettled         Code = "not-settled"
 	CodeHeld               Code = "held"
 	CodeNeedMissing        Code = "need-missing"
 	CodeRunsCode           Code = "runs-code"

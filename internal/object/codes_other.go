@@ -72,9 +72,9 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"workload clusters that need it.",
 		},
 		{
-			Code: CodeNotPaused, Area: AreaRun, Severities: []Severity{Error},
+			Code: CodeNotPaused, Area: AreaRun, Severities: []Severity{Error, Warning},
 			Meaning: "An object of the source is not paused although its pause was acknowledged " +
-				"before, or it is new.",
+				"before, or it is new. A free BareMetalHost is left out then, with a warning.",
 			Next: "Move its workload cluster again.",
 		},
 		{

@@ -214,6 +214,15 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"move.",
 		},
 		{
+			Code: CodeNotSettled, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The controller of the object, a BareMetalHost, was in the middle of something that " +
+				"it would begin again with a copy. It is an error where that could write to the disk or " +
+				"to the firmware of a machine: while the machine is provisioned, prepared, serviced or " +
+				"deprovisioned.",
+			Next: "Let the controller finish, then take another snapshot or plan the move again. A host " +
+				"that no workload cluster needs is left out.",
+		},
+		{
 			Code: CodeHeld, Area: AreaPlan, Severities: []Severity{Error}, Forceable: true,
 			ForcedIn: Restores,
 			Meaning: "The object is the paused copy of a restore or a move that has not ended. " +

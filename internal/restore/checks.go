@@ -312,6 +312,9 @@ func checkUnits(_ context.Context, p *planner) error {
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint:    "its controllers decide again; check it after the release"})
 		}
+		if err := cmp.Or(p.checkSettled(n), p.checkSharedPause(n)); err != nil {
+			return err
+		}
 		canBePaused, err := p.canBePaused(n)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,8 +22,12 @@ func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, 
 }
 
 // release lets the target's controllers work on the unit: one write to its Cluster. From a Cluster
-// that was paused on the source it only removes our annotations.
+// that was paused on the source it only removes our annotations. A unit with an object that must
+// not be released is left as it is, and its release is not begun (*notReadyError).
 func (r *run) release(ctx context.Context, u Unit) error {
+	if err := r.checkReady(ctx, u); err != nil {
+		return err
+	}
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for _, o := range r.switched(u) { // the Cluster is the last
@@ -48,13 +53,23 @@ func (r *run) switched(u Unit) []Object {
 	return out
 }
 
-// releaseObject unpauses an object. A Cluster also gets the epoch of its ownership record.
+// releaseObject unpauses an object. A Cluster also gets the epoch of its ownership record. An
+// object that must not be released stays as it is (*notReadyError): what is written has the
+// resourceVersion of what was examined.
 func (r *run) releaseObject(ctx context.Context, u Unit, o Object) error {
 	mark := ""
 	if o.GroupKind() == capi.Cluster && r.Hooks.EpochMark != nil {
 		mark = r.Hooks.EpochMark(u)
 	}
-	return r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+	ready, err := r.readiness(o)
+	if err != nil {
+		return err
+	}
+	var notReady error
+	err = r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		if notReady = ready(live); notReady != nil {
+			return false
+		}
 		changed := r.Rows.Unpause(live.Object)
 		if changed {
 			capi.Unannotate(live.Object, capi.AnnotationFenced) // of a Cluster that came back
@@ -64,6 +79,7 @@ func (r *run) releaseObject(ctx context.Context, u Unit, o Object) error {
 		}
 		return changed
 	})
+	return cmp.Or(err, notReady)
 }
 
 // repause pauses a released unit; a resume releases it again. It is for units that are not healthy

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,13 +203,23 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	return nil
 }
 
-// leave leaves an object of ours on the target and removes our annotations from it.
+// leave leaves an object of ours on the target and removes our annotations from it. One that must
+// not be released stays paused (*notReadyError).
 func (r *run) leave(ctx context.Context, o Object) error {
-	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+	ready, err := r.readiness(o)
+	if err != nil {
+		return err
+	}
+	var notReady error
+	err = r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		if notReady = ready(live); notReady != nil {
+			return false
+		}
 		_, marked := live.GetAnnotations()[annotationOperation]
 		capi.Unannotate(live.Object, annotationOperation)
 		return r.Rows.Unpause(live.Object) || marked
 	})
+	err = cmp.Or(err, notReady)
 	if _, notOwned := errors.AsType[*notOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -85,6 +85,9 @@ var unitPhases = []phase{
 		_ *unitState) error {
 		return r.compareReality(ctx, u)
 	}},
+	{"ready", unitState.releases, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.checkReady(ctx, u) // a hand-over cannot be taken back
+	}},
 	{"before-release", unitState.callsHook, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.Hooks.BeforeRelease(ctx, u)

@@ -21,9 +21,9 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		state unitState
 		want  string
 	}{
-		{"a new one", fresh, copying + "acknowledge verify copied stage reality release create-late"},
+		{"a new one", fresh, copying + "acknowledge verify copied stage reality ready release create-late"},
 		{"a new one with a hook", with(fresh, hook),
-			copying + "acknowledge verify stage reality before-release release create-late"},
+			copying + "acknowledge verify stage reality ready before-release release create-late"},
 		{"a new one that stays paused", with(fresh, func(s *unitState) { s.noRelease = true }),
 			copying + "verify copied"},
 		{"one that stays paused, with a hook", with(fresh, func(s *unitState) {
@@ -33,22 +33,22 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		{"a released one with a hook", unitState{creates: true, released: true, onceReleased: true,
 			hasHook: true, requirePause: true}, "create-late"},
 		{"one whose release died in the middle", unitState{creates: true, onceReleased: true},
-			copying + "copied stage release create-late"},
+			copying + "copied stage ready release create-late"},
 		// what has a switch after that of the Cluster is still paused
 		{"one with nothing to create, whose release died in the middle", unitState{onceReleased: true},
-			copying + "copied stage release create-late"},
+			copying + "copied stage ready release create-late"},
 		{"one that was paused again", with(fresh, func(s *unitState) { s.onceReleased = true; move(s) }),
-			copying + "acknowledge stage before-release release create-late"},
+			copying + "acknowledge stage ready before-release release create-late"},
 		{"adopted at work", unitState{}, copying + "copied adopt"},
 		{"adopted at work, with a hook", with(unitState{}, hook), copying + "before-release adopt"},
 		{"adopted paused", unitState{paused: true},
-			copying + "acknowledge verify copied stage reality release create-late"},
+			copying + "acknowledge verify copied stage reality ready release create-late"},
 		{"somebody released the copy of a move", with(unitState{creates: true}, move),
-			copying + "refuse stage before-release release create-late"}, // refuse ends it
+			copying + "refuse stage ready before-release release create-late"}, // refuse ends it
 		{"the release of a move died in the middle", with(unitState{creates: true, onceReleased: true},
-			move), copying + "stage before-release release create-late"},
+			move), copying + "stage ready before-release release create-late"},
 		{"partly adopted at work", unitState{creates: true},
-			copying + "copied stage release create-late"},
+			copying + "copied stage ready release create-late"},
 	} {
 		var names []string
 		for _, p := range unitPhases {
@@ -69,7 +69,8 @@ func TestI1RefusedUnitIsNeverReleased(t *testing.T) {
 		return slices.IndexFunc(unitPhases, func(p phase) bool { return p.name == name })
 	}
 	if refuse := position("refuse"); refuse > position("before-release") ||
-		refuse > position("verify") || position("before-release") > position("release") {
+		refuse > position("verify") || position("ready") > position("before-release") ||
+		position("before-release") > position("release") {
 		t.Error("the phases are out of order")
 	}
 	if err := unitPhases[position("refuse")].run(t.Context(), nil, Unit{Name: "n/w"},

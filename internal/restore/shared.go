@@ -257,6 +257,12 @@ func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) err
 		} else if !paused {
 			continue
 		}
+		if err := r.checkObjectReady(ctx, o); isNotReady(err) {
+			r.failShared(ctx, o, err) // the others are released all the same
+			continue
+		} else if err != nil {
+			return err
+		}
 		// Each object has a step of its own, since a resume may release more of them.
 		step := catalog.Step{Phase: "release-shared" + r.Hooks.StepSuffix, Wave: i + 1}
 		if o.Namespace != "" {

@@ -94,13 +94,10 @@ func TestReleaseUnpausesAddOnsAfterTheirCluster(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo: a host, and a pool whose controller reads no
-// pause.
+// TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo: a pool whose controller reads no pause.
 func TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo(t *testing.T) {
 	for name, more := range map[string]string{
 		"a pool without a Cluster": strings.Replace(sourceMetal3Pool, `"clusterName":"w"`, "", 1),
-		"a host": `{"kind":"BareMetalHost","metadata":{"namespace":"n","name":"h",` +
-			`"ownerReferences":[{"kind":"DevCluster","name":"w"}]},"spec":{}}`,
 	} {
 		x := newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra, more),
 			newMemory(t, "target"))

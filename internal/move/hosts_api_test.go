@@ -1,0 +1,183 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+const hostPaused = "baremetalhost.metal3.io/paused"
+
+// The hosts of the fleet, each with its state: the second is one that nobody uses.
+var (
+	usedHost   = classyUnits[0] + "-host"
+	hostStates = map[string]string{usedHost: "provisioned", "free": "available"}
+)
+
+// makeHosts makes a host that a Machine of the fleet uses, with its Secret and its hardware, and a
+// free one. They have the finalizers of their operator.
+func (fx *fixture) makeHosts() {
+	fx.t.Helper()
+	make := func(group, kind, text string) *unstructured.Unstructured {
+		k := fx.kind(fx.at, object.GroupKind{Group: group, Kind: kind})
+		u := &unstructured.Unstructured{}
+		must(fx.t, json.Unmarshal([]byte(text), &u.Object))
+		status := u.Object["status"]
+		u.SetAPIVersion(k.APIVersion())
+		u.SetKind(kind)
+		u.SetNamespace(fx.namespace)
+		u, err := fx.source().Writer().Create(fx.t.Context(), k, u)
+		if err == nil && status != nil {
+			u.Object["status"] = status
+			u, err = fx.source().Writer().UpdateStatus(fx.t.Context(), k, u)
+		}
+		must(fx.t, err)
+		return u
+	}
+	var machine *unstructured.Unstructured
+	for ref, u := range fx.was {
+		if ref.Kind == "DevMachine" && unitName(ref.Name) == classyUnits[0] {
+			machine = u
+		}
+	}
+	named := fmt.Sprintf(`"apiVersion":%q,"kind":"DevMachine","name":%q`, machine.GetAPIVersion(),
+		machine.GetName())
+	host := make("metal3.io", "BareMetalHost", `{"metadata":{"name":"`+usedHost+`","ownerReferences":[{`+
+		named+`,"uid":"`+string(machine.GetUID())+`"}],"finalizers":["baremetalhost.metal3.io"]},
+		"spec":{"online":true,"bmc":{"address":"ipmi://192.0.2.1","credentialsName":"bmc"},
+			"consumerRef":{`+named+`,"namespace":"`+fx.namespace+`"},
+			"image":{"url":"http://images/v1.raw","checksum":"c"}},
+		"status":{"errorCount":0,"errorMessage":"","operationalStatus":"OK","poweredOn":true,
+			"lastUpdated":"2026-01-02T03:04:05Z","provisioning":{"state":"provisioned","ID":"7",
+				"image":{"url":"http://images/v1.raw","checksum":"c"}}}}`)
+	owner := fmt.Sprintf(`"ownerReferences":[{"apiVersion":%q,"kind":"BareMetalHost","name":%q,"uid":%q}]`,
+		host.GetAPIVersion(), host.GetName(), host.GetUID())
+	make("", "Secret", `{"metadata":{"name":"bmc","finalizers":["baremetalhost.metal3.io/secret"],`+
+		owner+`},"data":{"username":"YQ=="}}`)
+	make("metal3.io", "HardwareData", `{"metadata":{"name":"`+usedHost+
+		`","finalizers":["baremetalhost.metal3.io/hardwareData"],`+owner+`},"spec":{}}`)
+	make("metal3.io", "HostFirmwareSettings", `{"metadata":{"name":"`+usedHost+`",`+owner+`},
+		"spec":{"settings":{}}}`)
+	make("metal3.io", "BareMetalHost", `{"metadata":{"name":"free",
+		"finalizers":["baremetalhost.metal3.io"]},"spec":{"online":false},
+		"status":{"errorCount":0,"errorMessage":"","operationalStatus":"OK","poweredOn":false,
+			"lastUpdated":"2026-01-02T03:04:05Z","provisioning":{"state":"available","ID":"8"}}}`)
+	must(fx.t, fx.awaitQuiet())
+}
+
+// watchHosts stands in for the Bare Metal Operators of both sides until stop is called: they act on
+// a host without a pause. stop returns what they would have done to a machine.
+func (fx *fixture) watchHosts() (stop func() []string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	var seen []string
+	add := func(text string) {
+		if mu.Lock(); !slices.Contains(seen, text) {
+			seen = append(seen, text)
+		}
+		mu.Unlock()
+	}
+	k := fx.kind(0, object.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			for name, state := range hostStates {
+				atWork := 0
+				for i, s := range fx.sides {
+					u, err := s.Reader().Get(ctx, k, fx.namespace, name)
+					if err != nil {
+						continue // it is not there
+					}
+					is, _, _ := unstructured.NestedString(u.Object, "status", "provisioning", "state")
+					_, paused := u.GetAnnotations()[hostPaused]
+					switch {
+					case paused:
+						continue
+					case u.GetDeletionTimestamp() != nil:
+						add(fmt.Sprintf("%s is deprovisioned on side %d", name, i))
+					case is != state:
+						add(fmt.Sprintf("%s is in the state %q on side %d", name, is, i))
+					}
+					atWork++
+				}
+				if atWork > 1 {
+					add(name + " is at work on both sides")
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	})
+	return func() []string {
+		cancel()
+		done.Wait()
+		return seen
+	}
+}
+
+// hostsPaused returns the hosts of the source that are paused.
+func (fx *fixture) hostsPaused() (names []string) {
+	fx.t.Helper()
+	k := fx.kind(fx.at, object.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"})
+	_, err := fx.source().Reader().List(fx.t.Context(), k, kube.ListOptions{Namespace: fx.namespace},
+		func(raw []byte) error {
+			u := &unstructured.Unstructured{}
+			err := u.UnmarshalJSON(raw)
+			if _, paused := u.GetAnnotations()[hostPaused]; paused {
+				names = append(names, u.GetName())
+			}
+			return err
+		})
+	must(fx.t, err)
+	return names
+}
+
+// TestAPIMoveOfHostsTouchesNoMachine: hosts are paused on the source before they are copied, the free
+// one as well, and none is at work on both sides. A rollback gives the pauses back exactly. A whole
+// move removes them from the source without their operator ever seeing one that is deleted, and
+// they are at work on the target as they were.
+func TestAPIMoveOfHostsTouchesNoMachine(t *testing.T) {
+	servers.InstallMetal3(t)
+	fx := newFixture(t, "hosts")
+	fx.makeHosts()
+	stop := fx.watchHosts()
+	o := fx.order(doMove)
+	o.Kill = &notHandedOver
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	if paused := fx.hostsPaused(); !slices.Contains(paused, "free") {
+		t.Errorf("only %v are paused on the source", paused)
+	}
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.checkBack(st))
+	if paused := fx.hostsPaused(); len(paused) > 0 {
+		t.Errorf("%v are still paused on the source", paused)
+	}
+	fx.carryOut(fx.order(doMove), catalog.Succeeded, nil)
+	fx.report(stop())
+	st, err = fx.state()
+	must(t, err)
+	fx.report(fx.checkMoved(st))
+	for ref, u := range st.target {
+		if _, paused := u.GetAnnotations()[hostPaused]; paused {
+			t.Errorf("%s is still paused", ref)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package restore
+
+import (
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// checkSettled reports an object whose controllers were in the middle of something that they would
+// begin again with a copy of it.
+func (p *planner) checkSettled(n *graph.Node) error {
+	gate := p.rows().Row(n.GroupKind()).Pause.Gate()
+	if gate == nil {
+		return nil
+	}
+	u, err := decodeObject(p.rows(), p.Contents, n.Ref)
+	if err != nil {
+		return err
+	}
+	why, harmful := gate.Unsettled(u.Object)
+	if why == "" {
+		return nil
+	}
+	f := object.Finding{Severity: object.Warning, Code: object.CodeNotSettled, Message: why,
+		Hint: "its controller begins that again after the release; it writes nothing to a disk"}
+	if harmful {
+		f.Severity = object.Error
+		f.Message += "; its controller would write to the disk or to the firmware of a machine"
+		f.Hint = "let its controller finish that, or end it there, and take another snapshot; or leave " +
+			"its workload cluster out"
+	}
+	p.add(n, f)
+	return nil
+}
+
+// checkSharedPause: in a move, nothing on the source may use a shared object of some kinds any more
+// once it is copied.
+func (p *planner) checkSharedPause(n *graph.Node) error {
+	if !p.Spec.SourceAtWork || n.Unit != "" || !p.rows().Row(n.GroupKind()).PausedShared {
+		return nil
+	}
+	raw, err := p.Contents.Bytes(n.Ref)
+	if err != nil {
+		return err
+	}
+	mark := gjson.GetBytes(raw, "metadata.annotations."+gjson.Escape(capi.AnnotationWasPaused))
+	switch planned := p.Spec.Only != nil; { // a batch is planned once its objects are paused
+	case !planned && mark.Exists():
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
+			Message: "a move or a restore that is not at its end has paused it",
+			Hint:    "finish that operation first"})
+	case planned && !mark.Exists():
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeNotPaused,
+			Message: "it is not paused on the source: it is new, or somebody ended its pause",
+			Hint:    "move it in another operation"})
+	}
+	return nil
+}
