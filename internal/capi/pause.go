@@ -256,11 +256,11 @@ func (t *Table) Unpause(obj map[string]any) bool {
 }
 
 // PausesObject reports whether an annotation pauses objects of some kind, or stores what was before
-// such a pause. Those that end with "/paused" are also those of kinds that this version cannot
-// pause, such as baremetalhost.metal3.io/paused.
+// such a pause, or the status that a paused object is to have. Those that end with "/paused" are
+// also those of kinds that this version does not know.
 func PausesObject(annotation string) bool {
 	return annotation == annotationPolicy || annotation == annotationPrePolicy ||
-		strings.HasSuffix(annotation, "/paused")
+		annotation == annotationHostStatus || strings.HasSuffix(annotation, "/paused")
 }
 
 // PausedByUs reports whether an operation set the switch of obj and has not given it back.
