@@ -7,44 +7,46 @@ import (
 	"slices"
 )
 
-// Gate is what a release asks of an object whose controllers decide by its status alone what becomes
-// of a machine: with another status they deprovision it, or write its disk again.
+// Gate is what a release asks of an object whose controllers decide by its status alone what
+// becomes of a machine: with another status they deprovision it, or write its disk again.
 type Gate interface {
 	// Unsettled says what the controllers of an object are in the middle of, and would begin again
 	// with a copy of it; "" when they are not. harmful: that could write to the disks or to the
 	// firmware of a machine.
 	Unsettled(obj map[string]any) (why string, harmful bool)
 	// Unready says why live, a copy of was, must not be released: it does not have the status of was;
-	// "" when it may be released. Where was is nil, live is compared with what was written to it when
-	// it was created.
+	// "" when it may be released. Where was is nil, live is compared with the status that was written
+	// to it together with its pause.
 	Unready(was, live map[string]any) string
 }
 
 // The annotations of a BareMetalHost (baremetal-operator v0.13.2,
-// apis/metal3.io/v1alpha1/baremetalhost_types.go: PausedAnnotation, StatusAnnotation). With the first
-// one, whatever its value, the host is not reconciled, also while it is deleted. The second one is a
-// status as JSON: a host that is at work without a status takes it from there, and one that has a
-// status removes it (internal/controller/metal3.io/baremetalhost_controller.go, reconcileHostData).
+// apis/metal3.io/v1alpha1/baremetalhost_types.go: PausedAnnotation, StatusAnnotation). With the
+// first one, whatever its value, the host is not reconciled, also while it is deleted. The second
+// one is a status as JSON: a host that is at work without a status takes it from there, and one
+// that has a status removes it (internal/controller/metal3.io/baremetalhost_controller.go,
+// reconcileHostData).
 const (
 	annotationHostPaused = "baremetalhost.metal3.io/paused"
 	annotationHostStatus = "baremetalhost.metal3.io/status"
 )
 
-// Values of annotationHostPaused. cluster-api-provider-metal3 pauses the hosts of a paused Cluster
-// that are not paused, by a value of its own, and unpauses those with that value when the Cluster is
-// at work again (cluster-api-provider-metal3 v1.14, baremetal/metal3machine_manager.go,
-// SetPauseAnnotation and RemovePauseAnnotation). It removes no other value.
+// Values of annotationHostPaused. cluster-api-provider-metal3 pauses the hosts of a paused
+// Cluster that are not paused, by a value of its own, and unpauses those with that value when the
+// Cluster is at work again (cluster-api-provider-metal3 v1.14,
+// baremetal/metal3machine_manager.go, SetPauseAnnotation and RemovePauseAnnotation). It removes
+// no other value.
 const (
 	hostPausedByUs       = "mgmtd.dev"
 	hostPausedByProvider = "metal3.io/capm3"
 )
 
 // hostSwitch pauses a BareMetalHost. The value of the provider is replaced, so that a copy is
-// unpaused by its release alone, and comes back with it (WasFalse). Any other value is a user's, and
-// stays. Whoever pauses the host, it also gets its status as an annotation, in the same write: no
-// controller ever finds a host without its status. That goes with our pause, from a host that has
-// its status. On a host that somebody else has paused it stays, until the host is at work and the
-// Bare Metal Operator removes it.
+// unpaused by its release alone, and comes back with it (WasFalse). Any other value is a user's,
+// and stays. Whoever pauses the host, it also gets its status as an annotation, in the same
+// write: no controller ever finds a host without its status. That goes with our pause, from a
+// host that has its status. On a host that somebody else has paused it stays, until the host is
+// at work and the Bare Metal Operator removes it.
 type hostSwitch struct{ ownSwitch }
 
 func (hostSwitch) String() string   { return "host-annotation" }
@@ -120,7 +122,8 @@ func annotatedStatus(host map[string]any) (status map[string]any) {
 const (
 	hostProvisioned           = "provisioned"
 	hostExternallyProvisioned = "externally provisioned"
-	hostServicing             = "servicing" // an operational status
+	hostServicing             = "servicing"       // an operational status
+	hostServicingError        = "servicing error" // a type of error: it is tried again
 )
 
 // hostStates are the states that last: the Bare Metal Operator only watches such a host until
@@ -150,22 +153,21 @@ func (hostSwitch) Unsettled(host map[string]any) (why string, harmful bool) {
 		return fmt.Sprintf("it is in the state %q, which begins again", state), false
 	case !slices.Contains(hostStates, state):
 		return fmt.Sprintf("it is in the state %q", state), true
-	case status["operationalStatus"] == hostServicing:
-		return "its firmware is being changed (operational status " + hostServicing + ")", true
-	case state == hostProvisioned:
-		if why := isDeprovisioned(host, status); why != "" {
-			return why, true
-		}
+	case status["operationalStatus"] == hostServicing, status["errorType"] == hostServicingError:
+		return "its firmware is being changed (operational status or error of the type " +
+			hostServicing + ")", true
 	}
-	return "", false
+	why = takenFromUse(host, status)
+	return why, why != ""
 }
 
-// hostDecides are the fields of status.provisioning by which the Bare Metal Operator decides what it
-// does with a machine. It compares image and customDeploy with the spec and deprovisions what
+// hostDecides are the fields of status.provisioning by which the Bare Metal Operator decides what
+// it does with a machine. It compares image and customDeploy with the spec and deprovisions what
 // differs, and prepares a free machine again whose other fields differ (internal/controller/
-// metal3.io/host_state_machine.go, provisioningCancelled and handleAvailable). The ID is that of its
-// Ironic, which it replaces.
-var hostDecides = []string{"state", "image", "customDeploy", "rootDeviceHints", "raid", "bootMode"}
+// metal3.io/host_state_machine.go, provisioningCancelled and handleAvailable). The ID is that of
+// its Ironic, which it replaces.
+var hostDecides = []string{"state", "image", "customDeploy", "rootDeviceHints", "raid", "firmware",
+	"bootMode"}
 
 func (p hostSwitch) Unready(was, live map[string]any) string {
 	var want map[string]any
@@ -185,6 +187,9 @@ func (p hostSwitch) Unready(was, live map[string]any) string {
 		return ""
 	}
 	is := hostStatus(live)
+	if is == nil && was != nil && hostStatus(was) == nil { // on the source it was only an annotation
+		is = annotatedStatus(live)
+	}
 	if is == nil {
 		return "it has no status"
 	}
@@ -195,14 +200,29 @@ func (p hostSwitch) Unready(was, live map[string]any) string {
 				shown(should))
 		}
 	}
-	if hostState(is) != hostProvisioned {
-		return ""
-	}
-	return isDeprovisioned(live, is)
+	return takenFromUse(live, is)
 }
 
-// isDeprovisioned says why the Bare Metal Operator would deprovision a host that is provisioned; ""
-// when it would not (internal/controller/metal3.io/host_state_machine.go, provisioningCancelled).
+// takenFromUse says why the Bare Metal Operator would not leave a host that is in use as it is; ""
+// when it would. A host that somebody else has provisioned, and whose spec does not say so any
+// more, is inspected, prepared or deprovisioned
+// (internal/controller/metal3.io/host_state_machine.go, handleExternallyProvisioned).
+func takenFromUse(host, status map[string]any) string {
+	spec, _ := host["spec"].(map[string]any)
+	external, _ := spec["externallyProvisioned"].(bool)
+	switch state := hostState(status); {
+	case state == hostProvisioned:
+		return isDeprovisioned(host, status)
+	case state == hostExternallyProvisioned && !external:
+		return "it was provisioned by somebody else, and its spec does not say so any more: it would " +
+			"be inspected or prepared"
+	}
+	return ""
+}
+
+// isDeprovisioned says why the Bare Metal Operator would deprovision a host that is provisioned;
+// "" when it would not (internal/controller/metal3.io/host_state_machine.go,
+// provisioningCancelled).
 func isDeprovisioned(host, status map[string]any) string {
 	spec, _ := host["spec"].(map[string]any)
 	field := func(m any, name, of string) string {
@@ -236,7 +256,8 @@ func inProvisioning(status map[string]any, field string) any {
 	return provisioning[field]
 }
 
-// normal returns v as JSON decodes it, and nil for an empty value, which a controller may leave out.
+// normal returns v as JSON decodes it, and nil for an empty value, which a controller may leave
+// out.
 func normal(v any) (out any) {
 	text, err := json.Marshal(v)
 	if err != nil || json.Unmarshal(text, &out) != nil {

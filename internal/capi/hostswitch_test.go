@@ -24,8 +24,8 @@ func inState(state, more string) string {
 	if more != "" {
 		more = "," + more
 	}
-	return fmt.Sprintf(`"lastUpdated":"2026-01-02T03:04:05Z","operationalStatus":"OK","hardware":{"cpu":
-		{"count":4}},"provisioning":{"ID":"7","state":%q%s}`, state, more)
+	return fmt.Sprintf(`"lastUpdated":"2026-01-02T03:04:05Z","operationalStatus":"OK","hardware":{
+		"cpu":{"count":4}},"provisioning":{"ID":"7","state":%q%s}`, state, more)
 }
 
 // TestAHostIsPausedTogetherWithItsStatus: one write sets both annotations. The hardware, which is
@@ -76,8 +76,8 @@ func TestAStatusThatIsOnlyAnAnnotationIsNeverLost(t *testing.T) {
 	}
 }
 
-// TestWhatOthersWroteToAPausedHostStays: cluster-api-provider-metal3 may write its value after ours,
-// and then unpauses the host itself; a user may want it paused.
+// TestWhatOthersWroteToAPausedHostStays: cluster-api-provider-metal3 may write its value after
+// ours, and then unpauses the host itself; a user may want it paused.
 func TestWhatOthersWroteToAPausedHostStays(t *testing.T) {
 	for _, value := range []string{"metal3.io/capm3", "by me"} {
 		var rows *Table
@@ -94,7 +94,8 @@ func TestWhatOthersWroteToAPausedHostStays(t *testing.T) {
 // TestAHostIsReadyWithTheStatusOfItsSource is the truth table of the gate: a host is released with
 // what its controller decides by, and in no other state.
 func TestAHostIsReadyWithTheStatusOfItsSource(t *testing.T) {
-	provisioned := inState("provisioned", hostImage+`,"bootMode":"UEFI","raid":{"softwareRAIDVolumes":[]}`)
+	provisioned := inState("provisioned", hostImage+
+		`,"bootMode":"UEFI","raid":{"softwareRAIDVolumes":[]}`)
 	const other = `"image":{"url":"http://images/v2.raw","checksum":"c"}`
 	annotated := `"baremetalhost.metal3.io/status":"{\"lastUpdated\":\"2026-01-02T03:04:05Z\",` +
 		`\"provisioning\":{\"state\":\"provisioned\",\"image\":{\"url\":\"http://images/v1.raw\"}}}"`
@@ -139,12 +140,22 @@ func TestAHostIsReadyWithTheStatusOfItsSource(t *testing.T) {
 		{name: "provisioned elsewhere",
 			was:  hostOf(t, ``, `"externallyProvisioned":true`, inState("externally provisioned", ``)),
 			live: hostOf(t, ``, `"externallyProvisioned":true`, inState("externally provisioned", ``))},
+		{name: "provisioned elsewhere, and not any more by its spec",
+			was:    hostOf(t, ``, `"externallyProvisioned":true`, inState("externally provisioned", ``)),
+			live:   hostOf(t, ``, hostImage, inState("externally provisioned", ``)),
+			unlike: "inspected or prepared"},
 		{name: "installed", was: hostOf(t, ``, deployed, inState("provisioned", deployed)),
 			live: hostOf(t, ``, deployed, inState("provisioned", deployed))},
 		{name: "installed in another way", was: hostOf(t, ``, deployed, inState("provisioned", deployed)),
 			live:   hostOf(t, ``, `"customDeploy":{"method":"b"}`, inState("provisioned", deployed)),
 			unlike: "it would be deprovisioned"},
+		{name: "free, with other settings of its firmware",
+			was: hostOf(t, ``, ``, inState("available", `"firmware":{"simultaneousMultithreadingEnabled":
+				true}`)),
+			live: hostOf(t, ``, ``, inState("available", ``)), unlike: "firmware is not there"},
 		{name: "whose source had its status as an annotation", was: hostOf(t, annotated, hostImage, ``),
+			live: hostOf(t, annotated, hostImage, ``)},
+		{name: "which has lost that annotation", was: hostOf(t, annotated, hostImage, ``),
 			live: hostOf(t, ``, hostImage, ``), unlike: "it has no status"},
 		{name: "new", was: hostOf(t, ``, ``, ``), live: hostOf(t, ``, ``, ``)},
 		{name: "in use without a status", was: hostOf(t, ``, ``, ``), live: hostOf(t, ``, hostImage, ``),
@@ -177,7 +188,12 @@ func TestAHostInWorkIsNotSettled(t *testing.T) {
 		{"about to be deprovisioned", ``, inState("provisioned", hostImage), harmful},
 		{"serviced", hostImage, strings.Replace(inState("provisioned", hostImage), `"OK"`, `"servicing"`,
 			1), harmful},
-		{"provisioned elsewhere", ``, inState("externally provisioned", ""), settled},
+		{"serviced in vain", hostImage, `"errorType":"servicing error",` +
+			inState("provisioned", hostImage), harmful},
+		{"provisioned elsewhere", `"externallyProvisioned":true`, inState("externally provisioned", ""),
+			settled},
+		{"provisioned elsewhere, and not any more by its spec", ``, inState("externally provisioned", ""),
+			harmful},
 		{"available", ``, inState("available", ""), settled},
 		{"ready", ``, inState("ready", ""), settled},
 		{"unmanaged", ``, inState("unmanaged", ""), settled},

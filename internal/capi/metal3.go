@@ -30,7 +30,9 @@ func metal3Providers() []Project {
 				"provisioning network boot the hosts of each other. The database of Ironic is not captured; " +
 				"it is made again. A host that was free when the snapshot was taken is free again after a " +
 				"restore: pause by the annotation baremetalhost.metal3.io/paused what was provisioned " +
-				"since, before its workload clusters are released. The Bare Metal Operator of the target " +
+				"since, before its workload clusters are released. A fence of a source that comes back " +
+				"pauses the hosts of its workload clusters, and no free ones: do not let its Bare Metal " +
+				"Operator and its Ironic run, or pause them by that annotation. The operator of the target " +
 				"must not be older than that of the source: it refuses a status that it does not know."},
 		{Name: "Metal3: IP address manager", Versions: "1.13, 1.14", Rows: metal3AddressRows()},
 	}
@@ -123,8 +125,8 @@ func hostRows() []Row {
 			Source: types + "; " + controller + "baremetalhost_controller.go (acquireHostUpdatePolicy: " +
 				"its host alone reads it)"},
 		{GroupKind: kind("DataImage"), Provenance: OnAPIServer, Pause: PauseNone,
-			Source: types + "; " + controller + "dataimage_controller.go (nothing is done without its " +
-				"host, or while that is paused)"},
+			Source: types + "; " + controller + "dataimage_controller.go (nothing is done while its host " +
+				"is paused; without it, the finalizer is removed)"},
 		// Its controller makes an image and its address, and nothing with a machine.
 		{GroupKind: kind("PreprovisioningImage"), Provenance: OnAPIServer, Pause: PauseNone,
 			StatusWhilePaused: true,
