@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -54,15 +56,16 @@ func (fx *fixture) makeHosts() {
 	}
 	named := fmt.Sprintf(`"apiVersion":%q,"kind":"DevMachine","name":%q`, machine.GetAPIVersion(),
 		machine.GetName())
-	host := make("metal3.io", "BareMetalHost", `{"metadata":{"name":"`+usedHost+`","ownerReferences":[{`+
-		named+`,"uid":"`+string(machine.GetUID())+`"}],"finalizers":["baremetalhost.metal3.io"]},
+	host := make("metal3.io", "BareMetalHost", `{"metadata":{"name":"`+usedHost+
+		`","ownerReferences":[{`+named+`,"uid":"`+string(machine.GetUID())+`"}],"finalizers":["baremetalhost.metal3.io"]},
 		"spec":{"online":true,"bmc":{"address":"ipmi://192.0.2.1","credentialsName":"bmc"},
 			"consumerRef":{`+named+`,"namespace":"`+fx.namespace+`"},
 			"image":{"url":"http://images/v1.raw","checksum":"c"}},
 		"status":{"errorCount":0,"errorMessage":"","operationalStatus":"OK","poweredOn":true,
 			"lastUpdated":"2026-01-02T03:04:05Z","provisioning":{"state":"provisioned","ID":"7",
 				"image":{"url":"http://images/v1.raw","checksum":"c"}}}}`)
-	owner := fmt.Sprintf(`"ownerReferences":[{"apiVersion":%q,"kind":"BareMetalHost","name":%q,"uid":%q}]`,
+	owner := fmt.Sprintf(
+		`"ownerReferences":[{"apiVersion":%q,"kind":"BareMetalHost","name":%q,"uid":%q}]`,
 		host.GetAPIVersion(), host.GetName(), host.GetUID())
 	make("", "Secret", `{"metadata":{"name":"bmc","finalizers":["baremetalhost.metal3.io/secret"],`+
 		owner+`},"data":{"username":"YQ=="}}`)
@@ -77,8 +80,8 @@ func (fx *fixture) makeHosts() {
 	must(fx.t, fx.awaitQuiet())
 }
 
-// watchHosts stands in for the Bare Metal Operators of both sides until stop is called: they act on
-// a host without a pause. stop returns what they would have done to a machine.
+// watchHosts stands in for the Bare Metal Operators of both sides until stop is called: they act
+// on a host without a pause. stop returns what they would have done to a machine.
 func (fx *fixture) watchHosts() (stop func() []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var mu sync.Mutex
@@ -146,12 +149,21 @@ func (fx *fixture) hostsPaused() (names []string) {
 	return names
 }
 
-// TestAPIMoveOfHostsTouchesNoMachine: hosts are paused on the source before they are copied, the free
-// one as well, and none is at work on both sides. A rollback gives the pauses back exactly. A whole
+// TestAPIMoveOfHosts moves hosts of Metal3.
+func TestAPIMoveOfHosts(t *testing.T) {
+	servers.InstallMetal3(t)
+	t.Run("TouchesNoMachine", testMoveTouchesNoMachine)
+	t.Run("ReleasesNoneThatIsAtWorkOnTheSource", testHostAtWorkOnTheSource)
+	t.Run("RolledBackLeavesWhatTheTargetUses", testHostAtWorkOnTheTarget)
+	t.Run("LeavesOutWhatCameIntoUse", testHostThatCameIntoUse)
+}
+
+// testMoveTouchesNoMachine: hosts are paused on the source before they are copied, the free one
+// as well, and none is at work on both sides. A rollback gives the pauses back exactly. A whole
 // move removes them from the source without their operator ever seeing one that is deleted, and
 // they are at work on the target as they were.
-func TestAPIMoveOfHostsTouchesNoMachine(t *testing.T) {
-	servers.InstallMetal3(t)
+func testMoveTouchesNoMachine(t *testing.T) {
+	t.Helper()
 	fx := newFixture(t, "hosts")
 	fx.makeHosts()
 	stop := fx.watchHosts()
@@ -179,5 +191,105 @@ func TestAPIMoveOfHostsTouchesNoMachine(t *testing.T) {
 		if _, paused := u.GetAnnotations()[hostPaused]; paused {
 			t.Errorf("%s is still paused", ref)
 		}
+	}
+}
+
+// pauseHost writes what a pause of ours is to a free host, or takes it away, as somebody else.
+func (fx *fixture) pauseHost(i int, to bool) {
+	fx.t.Helper()
+	fx.change(i, fx.freeHost(), func(u *unstructured.Unstructured) {
+		var rows *capi.Table
+		if to {
+			rows.Pause(u.Object)
+		} else {
+			rows.Unpause(u.Object)
+		}
+	})
+}
+
+func (fx *fixture) freeHost() object.Ref {
+	return object.Ref{Group: "metal3.io", Kind: "BareMetalHost", Namespace: fx.namespace, Name: "free"}
+}
+
+// testHostAtWorkOnTheSource: somebody ends the pause of a free host there
+// before its copy is released. Once it is paused again, a resume brings the move to its end.
+func testHostAtWorkOnTheSource(t *testing.T) {
+	t.Helper()
+	fx := newFixture(t, "hosts-kept")
+	fx.makeHosts()
+	o := fx.order(doMove)
+	o.Kill = &notHandedOver
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	fx.pauseHost(fx.at, false)
+	stop := fx.watchHosts()
+	e := fx.carryOut(fx.order(doResume), catalog.Failed, nil)
+	if !strings.Contains(e.Message, "it is not paused any more") {
+		t.Errorf("it ended with %q", e.Message)
+	}
+	if _, paused := fx.get(1-fx.at, fx.freeHost()).GetAnnotations()[hostPaused]; !paused {
+		t.Error("its copy is released")
+	}
+	fx.pauseHost(fx.at, true)
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	fx.report(stop())
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.checkMoved(st))
+}
+
+// testHostAtWorkOnTheTarget: a move is rolled back while the copy of a free host is at work on
+// the target, where something uses it. It stays there, with its Secret, and that of the source
+// stays paused. What is not at work is given back.
+func testHostAtWorkOnTheTarget(t *testing.T) {
+	t.Helper()
+	fx := newFixture(t, "hosts-used")
+	fx.makeHosts()
+	o := fx.order(doMove)
+	o.Kill = &notHandedOver
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	fx.pauseHost(1-fx.at, false)
+	stop := fx.watchHosts()
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	fx.report(stop())
+	st, err := fx.state()
+	must(t, err)
+	if st.target[fx.freeHost()] == nil {
+		t.Error("it is removed from the target")
+	}
+	if paused := fx.hostsPaused(); !slices.Equal(paused, []string{"free"}) {
+		t.Errorf("%v are paused on the source", paused)
+	}
+}
+
+// testHostThatCameIntoUse: a host is free when the move is planned, and provisioned when the first
+// batch begins. It is not paused in the middle of that, and it is not moved.
+func testHostThatCameIntoUse(t *testing.T) {
+	t.Helper()
+	fx := newFixture(t, "hosts-new")
+	fx.makeHosts()
+	fx.carryOut(fx.order(doMove), catalog.Succeeded, func(_ context.Context,
+		s catalog.StepRecord) error {
+		if s.Step.Phase != "pause-shared" || s.State != catalog.StepBegun {
+			return nil
+		}
+		u := fx.get(fx.at, fx.freeHost())
+		err := unstructured.SetNestedField(u.Object, "provisioning", "status", "provisioning", "state")
+		if err == nil {
+			_, err = fx.source().Writer().UpdateStatus(t.Context(),
+				fx.kind(fx.at, fx.freeHost().GroupKind()), u)
+		}
+		return err
+	})
+	if _, paused := fx.get(fx.at, fx.freeHost()).GetAnnotations()[hostPaused]; paused {
+		t.Error("it is paused on the source")
+	}
+	st, err := fx.state()
+	must(t, err)
+	if st.target[fx.freeHost()] != nil {
+		t.Error("it is on the target")
 	}
 }

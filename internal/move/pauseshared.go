@@ -4,55 +4,175 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 func pauseSharedStep() catalog.Step { return catalog.Step{Phase: "pause-shared"} }
 
 // pauseShared pauses, before the first batch, the shared objects of the plan that nothing on the
-// source may begin to use any more (capi.Row.PausedShared). They stay paused until they are retired
-// there, or the move is rolled back.
+// source may begin to use any more (capi.Row.PausedShared). They stay paused until they are
+// retired there, or the move is rolled back. One in which its controllers are in the middle of
+// something since planning stays at work, and its batch leaves it out.
 func (m *run) pauseShared(ctx context.Context) error {
-	if len(m.pausedShared()) == 0 {
+	objects := m.pausedShared(m.Plan.Copy)
+	if len(objects) == 0 {
 		return nil
 	}
 	return m.Journal.Do(ctx, pauseSharedStep(), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
-		return m.changeShared(ctx, m.Rows.Pause)
+		return m.changeShared(ctx, objects, func(u *unstructured.Unstructured) (bool, error) {
+			row := m.Rows.RowOf(u.Object)
+			if gate := row.Pause.Gate(); gate != nil {
+				if _, harmful := gate.Unsettled(u.Object); harmful {
+					return false, nil
+				}
+			}
+			return m.Rows.Pause(u.Object), nil
+		})
 	})
 }
 
-// unpauseShared gives back the switches that pauseShared set.
+// unpauseShared gives back the switches that pauseShared set. An object whose copy is at work on
+// the target, released for a workload cluster that was moved before, stays paused (I1).
 func (m *run) unpauseShared(ctx context.Context) error {
-	if len(m.pausedShared()) == 0 {
+	objects := m.pausedShared(m.Plan.Copy)
+	if len(objects) == 0 {
 		return nil
 	}
 	return m.Journal.Undo(ctx, pauseSharedStep(), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
-		return m.changeShared(ctx, m.Rows.Unpause)
+		free, err := m.notAtWork(ctx, objects)
+		if err != nil {
+			return err
+		}
+		return m.changeShared(ctx, free, func(u *unstructured.Unstructured) (bool, error) {
+			return m.Rows.Unpause(u.Object), nil
+		})
 	})
 }
 
-func (m *run) pausedShared() []restore.Object {
-	return slices.DeleteFunc(slices.Clone(m.Plan.Copy.Shared.Objects), func(o restore.Object) bool {
+// notAtWork returns the objects that have no copy at work on the target, and reports the others.
+// Without a batch nothing was copied, and the target need not answer.
+func (m *run) notAtWork(ctx context.Context, objects []restore.Object) ([]restore.Object, error) {
+	if len(m.batches) == 0 {
+		return objects, nil
+	}
+	var free []restore.Object
+	for _, o := range objects {
+		there, err := on(ctx, m.Target, o.Ref)
+		switch {
+		case err != nil:
+			return nil, err
+		case there == nil || capi.PausedByUs(there.Object):
+			free = append(free, o)
+			continue
+		}
+		if err := m.keptShared(ctx, o.Ref, "it stays paused on the source: it is at work on the "+
+			"target"); err != nil {
+			return nil, err
+		}
+	}
+	return free, nil
+}
+
+// pausedShared returns the objects of a plan that pauseShared pauses.
+func (m *run) pausedShared(p restore.Plan) []restore.Object {
+	return slices.DeleteFunc(slices.Clone(p.Shared.Objects), func(o restore.Object) bool {
 		return o.Action == restore.Skip || !m.Rows.Row(o.GroupKind()).PausedShared
 	})
 }
 
-// changeShared changes the objects of pausedShared on the source. One that is gone has no switch.
-func (m *run) changeShared(ctx context.Context, fn func(obj map[string]any) bool) error {
-	for _, o := range m.pausedShared() {
-		err := m.pauser.Change(ctx, o.Ref, func(u *unstructured.Unstructured) (bool, error) {
-			return fn(u.Object), nil
-		})
-		if err != nil && !apierrors.IsNotFound(err) {
+// changeShared changes objects on the source. One that is gone has no switch.
+func (m *run) changeShared(ctx context.Context, objects []restore.Object,
+	fn func(u *unstructured.Unstructured) (bool, error)) error {
+	for _, o := range objects {
+		if err := m.pauser.Change(ctx, o.Ref, fn); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("pause of shared objects on the source: %w", err)
 		}
 	}
 	return nil
+}
+
+// stillPaused returns a plan of a batch without the objects of pausedShared that are at work on
+// the source, or were changed there since they were copied: their copies are not released (I1).
+func (m *run) stillPaused(ctx context.Context, b *batch) (restore.Plan, error) {
+	p := b.Copy
+	p.Shared.Objects = slices.Clone(p.Shared.Objects)
+	for i, o := range p.Shared.Objects {
+		if o.Action == restore.Skip || !m.Rows.Row(o.GroupKind()).PausedShared {
+			continue
+		}
+		why, err := m.changedShared(ctx, b, o.Ref)
+		if err != nil {
+			return p, err
+		}
+		if why == "" {
+			continue
+		}
+		p.Shared.Objects[i].Action = restore.Skip
+		f := object.Finding{Severity: object.Error, Code: object.CodeNotPaused, Ref: o.Ref,
+			Message: "its copy stays paused on the target: on the source " + why,
+			Hint: "find out who changed it there; it must not be at work on both management clusters: " +
+				"keep it paused on one of them"}
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", f)); err != nil {
+			return p, err
+		}
+		m.failShared(fmt.Errorf("%s: %s", o.Ref, f.Message))
+	}
+	return p, nil
+}
+
+// changedShared says how an object of the source is not as it was copied; "" when it is, or is
+// gone.
+func (m *run) changedShared(ctx context.Context, b *batch, ref object.Ref) (string, error) {
+	now, err := on(ctx, m.Source, ref)
+	if err != nil || now == nil {
+		return "", err
+	}
+	if !capi.PausedByUs(now.Object) {
+		return "it is not paused any more", nil
+	}
+	was, err := decode(b.contents, ref)
+	if err != nil {
+		return "", err
+	}
+	for _, u := range []*unstructured.Unstructured{was, now} {
+		unstructured.RemoveNestedField(u.Object, "metadata", "ownerReferences") // of retired units
+	}
+	if paths := equality.Differences(m.Rows, was.Object, now.Object, equality.Spec); len(paths) > 0 {
+		return "it was changed in " + strings.Join(paths, ", "), nil
+	}
+	return "", nil
+}
+
+// failShared makes the run incomplete: a shared object is left for a resume.
+func (m *run) failShared(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.results.first == nil {
+		m.results.first = err
+	}
+}
+
+// on reads an object of a side; nil when it is not there.
+func on(ctx context.Context, side Mgmt, ref object.Ref) (*unstructured.Unstructured, error) {
+	k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
+	if !ok {
+		return nil, nil
+	}
+	u, err := side.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return u, err
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -143,7 +142,7 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
 // now.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
-	s, _, err := m.Target.capture(ctx)
+	s, contents, err := m.Target.capture(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,17 +152,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 			ours[o.Ref] = true
 		}
 	}
-	var others []*graph.Node
-	for _, n := range s.Graph.Nodes {
-		if !ours[n.Ref] {
-			others = append(others, n)
-		}
-	}
-	needed := map[object.Ref]bool{}
-	for _, n := range s.Graph.Closure(others) {
-		needed[n.Ref] = ours[n.Ref]
-	}
-	return needed, nil
+	return restore.Needed(s.Graph, contents, m.Rows, ours)
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership

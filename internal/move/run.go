@@ -103,9 +103,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 		}
 	}
 	if !m.enough(ctx) {
-		if err = m.dryRun(ctx, slices.Concat(m.unplanned()...)); err != nil {
-			m.fail(ctx, "", err)
-		} else if err = m.pauseShared(ctx); err != nil {
+		if err = m.prepareBatches(ctx); err != nil {
 			m.fail(ctx, "", err)
 		}
 	}
@@ -141,6 +139,14 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	}
 	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked,
 		Left: left, First: m.results.first, Stopped: m.results.stopped}
+}
+
+// prepareBatches does what comes before the first pause of a unit.
+func (m *run) prepareBatches(ctx context.Context) error {
+	if err := m.dryRun(ctx, slices.Concat(m.unplanned()...)); err != nil {
+		return err
+	}
+	return m.pauseShared(ctx)
 }
 
 // over reports whether nothing is left to do for a unit.

@@ -47,9 +47,11 @@ func (m *run) finishShared(ctx context.Context) error {
 		if err := m.load(ctx, b); err != nil {
 			return err
 		}
-		todo := b.Copy
+		todo, err := m.stillPaused(ctx, b)
+		if err != nil {
+			return err
+		}
 		todo.Units = nil // their states are in released
-		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
 		for i := range todo.Shared.Objects {
 			o := &todo.Shared.Objects[i]
 			if seen[o.Ref] && o.Late {
@@ -58,7 +60,7 @@ func (m *run) finishShared(ctx context.Context) error {
 			seen[o.Ref] = true
 			o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
 		}
-		err := restore.FinishShared(ctx, restore.RunOptions{
+		err = restore.FinishShared(ctx, restore.RunOptions{
 			Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
 			Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
@@ -193,35 +195,28 @@ func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref
 		}
 		delete(toDelete, uid)
 		delete(leaving, ref)
-		f := object.Finding{Severity: object.Warning, Code: object.CodeSharedKept, Ref: ref,
-			Message: "it stays on the source: " + why,
-			Hint:    "compare both; it does no harm on the source, where nothing uses it"}
-		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", f)); err != nil {
+		if err := m.keptShared(ctx, ref, "it stays on the source: "+why); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// keptShared reports a shared object that is left on the source.
+func (m *run) keptShared(ctx context.Context, ref object.Ref, why string) error {
+	return m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+		Code: object.CodeSharedKept, Ref: ref, Message: why,
+		Hint: "compare both; it does no harm on the source, where nothing uses it"}))
+}
+
 // differs returns how a shared object of the source differs from that of the target. It returns ""
 // when both are equal, or when the object is gone from the source.
 func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
-	on := func(side Mgmt) (*unstructured.Unstructured, error) {
-		k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
-		if !ok {
-			return nil, nil
-		}
-		u, err := side.Reader.Get(ctx, k, ref.Namespace, ref.Name)
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return u, err
-	}
-	here, err := on(m.Source)
+	here, err := on(ctx, m.Source, ref)
 	if err != nil || here == nil {
 		return "", err
 	}
-	there, err := on(m.Target)
+	there, err := on(ctx, m.Target, ref)
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
 		return "it is not on the target", err
 	}

@@ -28,7 +28,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeLocked, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
-			Meaning: "Another operation works on the workload cluster, or died there.",
+			Meaning: "Another operation works on the workload cluster, or died there. A free " +
+				"BareMetalHost that it has paused is left out.",
 			Next: "Resume that operation or roll it back. Override this only when the operation " +
 				"and its catalog are lost.",
 		},
@@ -93,8 +94,10 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A shared object stays on the source although nothing there needs it, " +
-				"because it differs from its copy or changed.",
-			Next: "Compare both. It does no harm on the source: nothing there uses it.",
+				"because it differs from its copy or changed. Or a copy stays on the target after a " +
+				"rollback: a BareMetalHost that is at work there, or that another object there names.",
+			Next: "Compare both. It does no harm on the source: nothing there uses it, and a " +
+				"BareMetalHost is paused there.",
 		},
 		{
 			Code: CodeWorkloadAPI, Area: AreaRun, Severities: []Severity{Warning},

@@ -48,9 +48,9 @@ func (p *planner) checkSharedPause(n *graph.Node) error {
 	mark := gjson.GetBytes(raw, "metadata.annotations."+gjson.Escape(capi.AnnotationWasPaused))
 	switch planned := p.Spec.Only != nil; { // a batch is planned once its objects are paused
 	case !planned && mark.Exists():
-		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
-			Message: "a move or a restore that is not at its end has paused it",
-			Hint:    "finish that operation first"})
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLocked,
+			Message: "an operation that is not at its end has paused it",
+			Hint:    "resume that operation or roll it back"})
 	case planned && !mark.Exists():
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeNotPaused,
 			Message: "it is not paused on the source: it is new, or somebody ended its pause",

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
 )
 
 // notReadyError says that an object must not be released.
@@ -26,8 +28,8 @@ func isNotReady(err error) bool {
 	return is
 }
 
-// checkReady reads the objects of a unit that its release asks for, and returns a *notReadyError for
-// one that must not be released. It changes nothing.
+// checkReady reads the objects of a unit that its release asks for, and returns a *notReadyError
+// for one that must not be released. It changes nothing.
 func (r *run) checkReady(ctx context.Context, u Unit) error {
 	var gated []Object
 	for _, o := range u.Objects {
@@ -35,15 +37,28 @@ func (r *run) checkReady(ctx context.Context, u Unit) error {
 			gated = append(gated, o)
 		}
 	}
-	return r.each(gated, func(o Object) error { return r.checkObjectReady(ctx, o) })
+	if len(gated) == 0 {
+		return nil
+	}
+	begun, err := r.releaseBegun(ctx, u)
+	if err != nil {
+		return err
+	}
+	return r.each(gated, func(o Object) error { return r.checkObjectReady(ctx, o, begun) })
+}
+
+// releaseBegun reports whether the release of a unit was begun, by whatever run.
+func (r *run) releaseBegun(ctx context.Context, u Unit) (bool, error) {
+	state, err := r.Journal.State(ctx, releaseStep(u.Name))
+	return state != "", err
 }
 
 // checkObjectReady is checkReady of one object.
-func (r *run) checkObjectReady(ctx context.Context, o Object) error {
+func (r *run) checkObjectReady(ctx context.Context, o Object, begun bool) error {
 	if r.Rows.Row(o.GroupKind()).Pause.Gate() == nil {
 		return nil
 	}
-	ready, err := r.readiness(o)
+	ready, err := r.readiness(o, begun)
 	if err != nil {
 		return err
 	}
@@ -58,8 +73,10 @@ func (r *run) checkObjectReady(ctx context.Context, o Object) error {
 
 // readiness returns a function that returns a *notReadyError for a live copy that must not be
 // released: it does not have the status of the snapshot or, where the contents of the snapshot are
-// not at hand, the one that it was created with.
-func (r *run) readiness(o Object) (func(live *unstructured.Unstructured) error, error) {
+// not at hand, the one that it was paused with. With begun, the release of its unit was begun: its
+// controllers may have been at work on it and have another status to go on with. Then it must have
+// the one of the snapshot, or the one with which it was paused again.
+func (r *run) readiness(o Object, begun bool) (func(live *unstructured.Unstructured) error, error) {
 	gate := r.Rows.Row(o.GroupKind()).Pause.Gate()
 	if gate == nil {
 		return func(*unstructured.Unstructured) error { return nil }, nil
@@ -73,9 +90,13 @@ func (r *run) readiness(o Object) (func(live *unstructured.Unstructured) error, 
 		was = source.Object
 	}
 	return func(live *unstructured.Unstructured) error {
-		if why := gate.Unready(was, live.Object); why != "" {
-			return &notReadyError{why}
+		if begun && !capi.PausedByUs(live.Object) {
+			return nil // it is released
 		}
-		return nil
+		why := gate.Unready(was, live.Object)
+		if why == "" || begun && gate.Unready(nil, live.Object) == "" {
+			return nil
+		}
+		return &notReadyError{why}
 	}, nil
 }

@@ -34,8 +34,9 @@ func sourceHost(state, annotations string) string {
 		annotations, hostImage, state)
 }
 
-// watched writes to a target in memory, and looks at the hosts after each write: the controller of
-// the hosts must never find one that is at work and not as it was on the source. It dies at a write.
+// watched writes to a target in memory, and looks at the hosts after each write: the controller
+// of the hosts must never find one that is at work and not as it was on the source. It dies at a
+// write.
 type watched struct {
 	*memory
 	t      *testing.T
@@ -127,8 +128,8 @@ func isHostPaused(u *unstructured.Unstructured) bool {
 	return paused
 }
 
-// TestAHostIsRestoredAsItWasAndReleased: also one that a user paused, and one of a Cluster that its
-// provider paused, which gives it back.
+// TestAHostIsRestoredAsItWasAndReleased: also one that a user paused, and one of a Cluster that
+// its provider paused, which gives it back.
 func TestAHostIsRestoredAsItWasAndReleased(t *testing.T) {
 	for name, tt := range map[string]struct{ annotations, after string }{
 		"at work":          {``, ``},
@@ -150,8 +151,8 @@ func TestAHostIsRestoredAsItWasAndReleased(t *testing.T) {
 	}
 }
 
-// TestAHostWithoutItsStatusIsNeverReleased: its status is gone at each moment at which a run may have
-// died, and right before the write that releases it.
+// TestAHostWithoutItsStatusIsNeverReleased: its status is gone at each moment at which a run may
+// have died, and right before the write that releases it.
 func TestAHostWithoutItsStatusIsNeverReleased(t *testing.T) {
 	for writes := 0; ; writes++ {
 		x, w := hostTrial(t, sourceHost("provisioned", ``))
@@ -235,12 +236,13 @@ func TestAUnitIsNotHandedOverWithoutItsHost(t *testing.T) {
 	state, stateErr := x.catalog.Journal(x.id, catalog.JournalOptions{}).State(t.Context(),
 		releaseStep("n/w"))
 	if !ok || called || state != "" || stateErr != nil || w.get(t, hostRef) == nil {
-		t.Errorf("hook called %t, release %q (%v), failures %q: %v", called, state, stateErr, failures, err)
+		t.Errorf("hook called %t, release %q (%v), failures %q: %v", called, state, stateErr, failures,
+			err)
 	}
 }
 
-// TestAFreeHostThatIsNotReadyStaysPaused, alone: the workload clusters and the other free hosts are
-// released, and the operation is not at its end.
+// TestAFreeHostThatIsNotReadyStaysPaused, alone: the workload clusters and the other free hosts
+// are released, and the operation is not at its end.
 func TestAFreeHostThatIsNotReadyStaysPaused(t *testing.T) {
 	second := strings.Replace(freeHost, `"name":"free"`, `"name":"second"`, 1)
 	x, _ := hostTrial(t, freeHost, second)
@@ -280,6 +282,54 @@ func TestAHostInWorkBlocksItsUnit(t *testing.T) {
 				state != "provisioned" {
 				t.Errorf("%s: the free host: %v", state, o.Action)
 			}
+		}
+	}
+}
+
+// TestAFreeHostThatALostMovePausedIsMovedByForce: the operation that has paused it is lost, and the
+// operator says so. Without that it is left out, and one that is not paused is left out of a batch.
+func TestAFreeHostThatALostMovePausedIsMovedByForce(t *testing.T) {
+	const mark = `"mgmtd.dev/was-paused":"absent","baremetalhost.metal3.io/paused":"mgmtd.dev"`
+	paused := strings.Replace(freeHost, `"name":"free"`, `"name":"free","annotations":{`+mark+`}`, 1)
+	for _, tt := range []struct {
+		name, host, force string
+		batch             bool
+		code              object.Code
+		severity          object.Severity
+		skipped           bool
+	}{
+		{name: "free", host: freeHost},
+		{name: "paused", host: paused, code: object.CodeLocked, severity: object.Warning, skipped: true},
+		{name: "paused, by force", host: paused, force: "locked", code: object.CodeLocked,
+			severity: object.Warning},
+		{name: "paused, in a batch", host: paused, batch: true},
+		{name: "not paused, in a batch", host: freeHost, batch: true, code: object.CodeNotPaused,
+			severity: object.Warning, skipped: true},
+	} {
+		x, _ := hostTrial(t, tt.host)
+		x.spec.SourceAtWork = true
+		if tt.batch {
+			x.spec.Only = []string{"n/w"}
+		}
+		if tt.force != "" {
+			x.spec.Force = object.Forced{object.Code(tt.force): ""}
+		}
+		plan := x.makePlan(t)
+		var code object.Code
+		for _, f := range plan.Findings {
+			if f.Ref.String() == freeHostRef && (f.Code == object.CodeLocked ||
+				f.Code == object.CodeNotPaused) {
+				if code = f.Code; f.Severity != tt.severity {
+					t.Errorf("%s: %s", tt.name, f.Severity)
+				}
+			}
+		}
+		skipped := false
+		for _, o := range plan.Shared.Objects {
+			skipped = skipped || o.Ref.String() == freeHostRef && o.Action == Skip
+		}
+		if code != tt.code || skipped != tt.skipped {
+			t.Errorf("%s: %q, left out %t, want %q, %t", tt.name, code, skipped, tt.code, tt.skipped)
 		}
 	}
 }

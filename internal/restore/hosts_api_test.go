@@ -134,16 +134,16 @@ func (s *hostSite) fillHosts(t *testing.T) {
 		"status":{"architecture":"x86_64","imageUrl":"http://images/a.iso"}}`)
 }
 
-// operator stands in for the Bare Metal Operator: it acts on a host that has no pause. A host that it
-// finds in another state than on the source is lost.
+// operator stands in for the Bare Metal Operator: it acts on a host that has no pause. A host that
+// it finds in another state than on the source is lost.
 type operator struct {
 	mu     sync.Mutex
 	lost   []string
 	atWork map[string]bool
 }
 
-// watch looks at the hosts until ctx ends. With wipe, somebody takes the status from a host as soon as
-// it has one.
+// watch looks at the hosts until ctx ends. With wipe, somebody takes the status from a host as soon
+// as it has one.
 func (o *operator) watch(ctx context.Context, s *hostSite, wipe string) {
 	for ctx.Err() == nil {
 		for name, state := range map[string]string{"used": "provisioned", "free": "available"} {

@@ -25,13 +25,17 @@ func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, 
 // that was paused on the source it only removes our annotations. A unit with an object that must
 // not be released is left as it is, and its release is not begun (*notReadyError).
 func (r *run) release(ctx context.Context, u Unit) error {
+	begun, err := r.releaseBegun(ctx, u)
+	if err != nil {
+		return err
+	}
 	if err := r.checkReady(ctx, u); err != nil {
 		return err
 	}
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for _, o := range r.switched(u) { // the Cluster is the last
-			if err := r.releaseObject(ctx, u, o); err != nil {
+			if err := r.releaseObject(ctx, u, o, begun); err != nil {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
@@ -55,13 +59,13 @@ func (r *run) switched(u Unit) []Object {
 
 // releaseObject unpauses an object. A Cluster also gets the epoch of its ownership record. An
 // object that must not be released stays as it is (*notReadyError): what is written has the
-// resourceVersion of what was examined.
-func (r *run) releaseObject(ctx context.Context, u Unit, o Object) error {
+// resourceVersion of what was examined. begun is that of readiness.
+func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) error {
 	mark := ""
 	if o.GroupKind() == capi.Cluster && r.Hooks.EpochMark != nil {
 		mark = r.Hooks.EpochMark(u)
 	}
-	ready, err := r.readiness(o)
+	ready, err := r.readiness(o, begun)
 	if err != nil {
 		return err
 	}

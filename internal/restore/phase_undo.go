@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -30,10 +32,39 @@ type UndoOptions struct {
 	Needed map[object.Ref]bool
 }
 
+// Needed returns those of ours, shared copies on a target, that the other objects there need by
+// now, or that are at work there and have a Gate, with what they need.
+func Needed(g *graph.Graph, c Contents, rows *capi.Table, ours map[object.Ref]bool) (
+	map[object.Ref]bool, error) {
+	var others []*graph.Node
+	for _, n := range g.Nodes {
+		if !ours[n.Ref] {
+			others = append(others, n)
+			continue
+		}
+		if rows.Row(n.GroupKind()).Pause.Gate() == nil {
+			continue
+		}
+		raw, err := c.Bytes(n.Ref)
+		if err != nil {
+			return nil, err
+		}
+		if mark := gjson.GetBytes(raw, "metadata.annotations."+
+			gjson.Escape(capi.AnnotationWasPaused)); !mark.Exists() {
+			others = append(others, n)
+		}
+	}
+	needed := map[object.Ref]bool{}
+	for _, n := range g.Closure(others) {
+		needed[n.Ref] = ours[n.Ref]
+	}
+	return needed, nil
+}
+
 // Undo removes what a run created on the target: the objects of units, dependants first, and then
-// the shared ones. Objects that were adopted, or that another operation created, stay. Only objects
-// whose UID is journaled, or which carry this operation's mark, are touched. A unit whose release
-// was begun is refused (*copyAtWorkError). Undo may run again after any crash.
+// the shared ones. Objects that were adopted, or that another operation created, stay. Only
+// objects whose UID is journaled, or which carry this operation's mark, are touched. A unit whose
+// release was begun is refused (*copyAtWorkError). Undo may run again after any crash.
 func Undo(ctx context.Context, o UndoOptions) error {
 	r := newRun(ctx, o.RunOptions)
 	if err := r.prepareRun(ctx); err != nil {
@@ -204,9 +235,15 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 }
 
 // leave leaves an object of ours on the target and removes our annotations from it. One that must
-// not be released stays paused (*notReadyError).
+// not be released stays paused (*notReadyError), and so does, in a move, one with a Gate: the
+// source has it again.
 func (r *run) leave(ctx context.Context, o Object) error {
-	ready, err := r.readiness(o)
+	gated := r.Rows.Row(o.GroupKind()).Pause.Gate() != nil
+	if gated && (r.Plan.Spec.SourceAtWork || r.Plan.FromMarks) {
+		return r.kept(ctx, o, "it stays on the target as it is: it is at work there, or another object "+
+			"names it")
+	}
+	ready, err := r.readiness(o, gated)
 	if err != nil {
 		return err
 	}
@@ -224,6 +261,13 @@ func (r *run) leave(ctx context.Context, o Object) error {
 		return nil
 	}
 	return err
+}
+
+// kept reports a shared object that Undo does not remove.
+func (r *run) kept(ctx context.Context, o Object, why string) error {
+	return r.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+		Code: object.CodeSharedKept, Ref: o.Ref, Message: why,
+		Hint: "find out which management cluster has it, and leave it paused on the other one"}))
 }
 
 // checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
@@ -267,8 +311,12 @@ func (r *run) hasCreated(u Unit) bool {
 	})
 }
 
-// errNotOurs ends a removal: somebody else's object of this name stays.
-var errNotOurs = errors.New("not ours")
+// Why a removal ends: somebody else's object of this name stays, and so does one with a Gate that
+// was released, since its controllers may have used the machine of it for something else by now.
+var (
+	errNotOurs = errors.New("not ours")
+	errAtWork  = errors.New("it stays on the target: it is at work there")
+)
 
 func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref,
@@ -278,11 +326,16 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 				return errNotOurs
 			case o.GroupKind() == capi.Cluster && !r.isPausedCopy(live):
 				return &copyAtWorkError{r.unitOf[o.Ref]}
+			case r.Rows.Row(o.GroupKind()).Pause.Gate() != nil && !capi.PausedByUs(live.Object):
+				return errAtWork
 			}
 			return nil
 		})
-	if errors.Is(err, errNotOurs) {
+	switch {
+	case errors.Is(err, errNotOurs):
 		return nil
+	case errors.Is(err, errAtWork):
+		return r.kept(ctx, o, errAtWork.Error())
 	}
 	return err
 }

@@ -257,7 +257,7 @@ func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) err
 		} else if !paused {
 			continue
 		}
-		if err := r.checkObjectReady(ctx, o); isNotReady(err) {
+		if err := r.checkObjectReady(ctx, o, false); isNotReady(err) {
 			r.failShared(ctx, o, err) // the others are released all the same
 			continue
 		} else if err != nil {
@@ -269,7 +269,7 @@ func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) err
 			step.Unit = o.Namespace + "/-"
 		}
 		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
-			return r.releaseObject(ctx, Unit{}, o)
+			return r.releaseObject(ctx, Unit{}, o, false)
 		})
 		if err != nil {
 			return fmt.Errorf("release %s: %w", o.Ref, err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -256,19 +255,13 @@ func (u *restoreUndo) undoShared(ctx context.Context) error {
 	for _, o := range u.stored.Plan.Shared.Objects {
 		ours[o.Ref] = true
 	}
-	s, _, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(u.target, u.rows))
+	s, contents, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(u.target, u.rows))
 	if err != nil {
 		return err
 	}
-	var others []*graph.Node
-	for _, n := range s.Graph.Nodes {
-		if !ours[n.Ref] {
-			others = append(others, n)
-		}
-	}
-	needed := map[object.Ref]bool{}
-	for _, n := range s.Graph.Closure(others) {
-		needed[n.Ref] = ours[n.Ref]
+	needed, err := restore.Needed(s.Graph, contents, u.rows, ours)
+	if err != nil {
+		return err
 	}
 	return u.undo(ctx, &u.stored.Plan, nil, true, needed)
 }
