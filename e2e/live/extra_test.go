@@ -46,33 +46,6 @@ func startWith(t *testing.T, roles []string, shapes ...fleet.Shape) *fixture {
 	return f
 }
 
-// startBare starts one API server with controllers, and none of Cluster API: it is the source.
-func startBare(t *testing.T, roles ...string) *fixture {
-	t.Helper()
-	if !runsLong() {
-		t.Skip("a test of test-long")
-	}
-	f := &fixture{dir: t.TempDir()}
-	t.Cleanup(f.close)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	var err error
-	if f.lab, err = lab.Start(ctx, lab.Options{Dir: f.dir + "/lab", Bare: true,
-		Progress: printProgress}); err != nil {
-		t.Fatal(err)
-	}
-	f.source = f.lab.Mgmt("mgmt-1")
-	if err := f.source.AddProviders(ctx, roles...); err != nil {
-		t.Fatal(err)
-	}
-	c, err := clientOf(f.source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.clients = map[*lab.Mgmt]client.WithWatch{f.source: c}
-	return f
-}
-
 // addThird starts a third management cluster with further controllers. Afterwards the target of
 // before is the source, and the third is the target.
 func (f *fixture) addThird(t *testing.T, roles ...string) {
