@@ -122,8 +122,8 @@ func (g *graph) checkWrites(t *testing.T, rec *recorder) {
 }
 
 // checkOrder checks the pairs of Before, as far as both were created: the first is there before
-// controllers may work on the second, or, if nothing works on that, before it is created. Waves order
-// owners alone, so that two objects of one owner come at once, paused.
+// controllers may work on the second, or, if nothing works on that, before it is created. Waves
+// order owners alone, so that two objects of one owner come at once, paused.
 func (g *graph) checkOrder(t *testing.T, rec *recorder) {
 	t.Helper()
 	atWork := g.firstAtWork(t, rec)
