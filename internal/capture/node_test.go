@@ -84,7 +84,10 @@ func TestNodeReadsAnnotationsStatusAndTheNamespaceOfControllers(t *testing.T) {
 			`"namespace":"ns"}}}`, "FirmwareSchema.metal3.io/ns/s"},
 		{host, `{"metadata":{"name":"h","namespace":"ns"},"spec":{"consumerRef":{"apiVersion":` +
 			`"infrastructure.cluster.x-k8s.io/v1beta1","kind":"Metal3Machine","name":"m"}}}`,
-			"Metal3Machine.infrastructure.cluster.x-k8s.io/ns/m back HardwareData.metal3.io/ns/h optional"},
+			"Metal3Machine.infrastructure.cluster.x-k8s.io/ns/m back HardwareData.metal3.io/ns/h optional " +
+				"HostFirmwareSettings.metal3.io/ns/h optional HostFirmwareComponents.metal3.io/ns/h optional " +
+				"HostUpdatePolicy.metal3.io/ns/h optional PreprovisioningImage.metal3.io/ns/h optional " +
+				"DataImage.metal3.io/ns/h optional"},
 		{identity, `{"metadata":{"name":"i"},"spec":{"secretRef":"s"}}`, "Secret/my-capa/s"},
 	} {
 		var named []string

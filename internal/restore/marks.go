@@ -28,7 +28,7 @@ type Marks struct {
 	Target   object.Side
 	Graph    *graph.Graph // of the target
 	Contents Contents     // of the target
-	Lister   Lister       // of the target
+	Lister   lister       // of the target
 	Rows     *capi.Table  // what is known of kinds; nil is the built-in table
 
 	Selection Selection

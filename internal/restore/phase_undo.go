@@ -23,7 +23,7 @@ import (
 type UndoOptions struct {
 	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Hooks.StepSuffix are needed
 	Remover    Remover
-	Lister     Lister
+	Lister     lister
 	// Units to undo, by name. None of them may be released.
 	Units []string
 	// Shared: shared objects are removed as well, but for those in Needed. Namespaces always stay:
@@ -136,7 +136,7 @@ func (r *run) findMark(ctx context.Context, o Object) error {
 
 // checkCascade finds objects on the target that the garbage collector would delete with what is
 // removed.
-func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
+func (r *run) checkCascade(ctx context.Context, on lister, parts []Unit) error {
 	toDelete := map[string]object.Ref{}
 	for _, u := range parts {
 		for _, o := range u.Objects {

@@ -71,8 +71,8 @@ func unlisted(k kube.Kind) object.Finding {
 // dependantLists is how many kinds are listed at once.
 const dependantLists = 8
 
-// Lister lists all that a management cluster has.
-type Lister interface {
+// lister lists all that a management cluster has.
+type lister interface {
 	Reader
 	Resources(ctx context.Context) (kinds []kube.Kind, dead []string, err error)
 }
@@ -82,7 +82,7 @@ type Lister interface {
 // as soon as their last owner is gone. Each one is a blocking finding gc-would-cascade; unitOf
 // returns the unit of an object in toDelete. A kind that may not be listed is a finding without a
 // unit, and blocks all of them.
-func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
+func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Resources implements Lister.
+// Resources implements lister.
 func (m *memory) Resources(context.Context) (kinds []kube.Kind, dead []string, err error) {
 	return m.kinds, nil, nil
 }
