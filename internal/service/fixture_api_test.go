@@ -127,7 +127,7 @@ func (f *apiFixture) await(s *Server, id string, want catalog.State) catalog.Ope
 	f.t.Helper()
 	c, err := s.openCatalog(f.t.Context())
 	must(f.t, err)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		op, err := findOperation(f.t.Context(), c, id)
 		must(f.t, err)
 		if op.State == want {

@@ -62,7 +62,7 @@ resourceModifierRules:
 	must(t, s.Open(t.Context()))
 	must(t, s.Start(t.Context()))
 	var op catalog.Operation
-	for deadline := time.Now().Add(time.Minute); op.HintKey != object.HintResumeWithModifiers; {
+	for deadline := time.Now().Add(5 * time.Minute); op.HintKey != object.HintResumeWithModifiers; {
 		if time.Sleep(5 * time.Millisecond); time.Now().After(deadline) {
 			t.Fatalf("it is %s: %s", op.State, op.Message)
 		}
