@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -71,11 +72,28 @@ func (r *run) checkObjectReady(ctx context.Context, o Object, begun bool) error 
 	return ready(live)
 }
 
+// changeReady is change for an object that fn releases. One that must not be released stays as it
+// is (*notReadyError): what is written has the resourceVersion of what was examined. begun is that
+// of readiness.
+func (r *run) changeReady(ctx context.Context, o Object, begun bool,
+	fn func(live *unstructured.Unstructured) (changed bool)) error {
+	ready, err := r.readiness(o, begun)
+	if err != nil {
+		return err
+	}
+	var notReady error
+	err = r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		notReady = ready(live)
+		return notReady == nil && fn(live)
+	})
+	return cmp.Or(err, notReady)
+}
+
 // readiness returns a function that returns a *notReadyError for a live copy that must not be
-// released: it does not have the status of the snapshot or, where the contents of the snapshot are
-// not at hand, the one that it was paused with. With begun, the release of its unit was begun: its
-// controllers may have been at work on it and have another status to go on with. Then it must have
-// the one of the snapshot, or the one with which it was paused again.
+// released: its status is not that of the snapshot. Where the contents of the snapshot were dropped,
+// its status is compared with the annotation that was written together with its pause. begun says
+// that the release of the unit had begun, so that controllers may have changed the status since.
+// Then the copy may also have the status of that annotation.
 func (r *run) readiness(o Object, begun bool) (func(live *unstructured.Unstructured) error, error) {
 	gate := r.Rows.Row(o.GroupKind()).Pause.Gate()
 	if gate == nil {

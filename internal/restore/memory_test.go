@@ -379,7 +379,8 @@ type trial struct {
 	hooks    Hooks
 	// writer writes to the target; nil is the target itself.
 	writer Writer
-	prober Prober // nil is the target
+	prober Prober              // nil is the target
+	needed map[object.Ref]bool // UndoOptions.Needed
 	// modifiers are Input.Modifiers and RunOptions.Modifiers.
 	modifiers *modify.Document
 	// newerWith is Input.NewerWith.

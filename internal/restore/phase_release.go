@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,22 +57,13 @@ func (r *run) switched(u Unit) []Object {
 }
 
 // releaseObject unpauses an object. A Cluster also gets the epoch of its ownership record. An
-// object that must not be released stays as it is (*notReadyError): what is written has the
-// resourceVersion of what was examined. begun is that of readiness.
+// object that must not be released stays as it is (*notReadyError). begun is that of readiness.
 func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) error {
 	mark := ""
 	if o.GroupKind() == capi.Cluster && r.Hooks.EpochMark != nil {
 		mark = r.Hooks.EpochMark(u)
 	}
-	ready, err := r.readiness(o, begun)
-	if err != nil {
-		return err
-	}
-	var notReady error
-	err = r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-		if notReady = ready(live); notReady != nil {
-			return false
-		}
+	return r.changeReady(ctx, o, begun, func(live *unstructured.Unstructured) bool {
 		changed := r.Rows.Unpause(live.Object)
 		if changed {
 			capi.Unannotate(live.Object, capi.AnnotationFenced) // of a Cluster that came back
@@ -83,7 +73,6 @@ func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) e
 		}
 		return changed
 	})
-	return cmp.Or(err, notReady)
 }
 
 // repause pauses a released unit; a resume releases it again. It is for units that are not healthy

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,28 +234,22 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 }
 
 // leave leaves an object of ours on the target and removes our annotations from it. One that must
-// not be released stays paused (*notReadyError), and so does, in a move, one with a Gate: the
-// source has it again.
+// not be released stays paused (*notReadyError), and so do a pool that awaits workload clusters and,
+// in a move, an object with a Gate: the source has it again.
 func (r *run) leave(ctx context.Context, o Object) error {
 	gated := r.Rows.Row(o.GroupKind()).Pause.Gate() != nil
 	if gated && (r.Plan.Spec.SourceAtWork || r.Plan.FromMarks) {
 		return r.kept(ctx, o, "it stays on the target as it is: it is at work there, or another object "+
 			"names it")
 	}
-	ready, err := r.readiness(o, gated)
-	if err != nil {
-		return err
-	}
-	var notReady error
-	err = r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-		if notReady = ready(live); notReady != nil {
-			return false
-		}
+	err := r.changeReady(ctx, o, gated, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
 		capi.Unannotate(live.Object, annotationOperation)
+		if len(o.Awaits) > 0 {
+			return marked
+		}
 		return r.Rows.Unpause(live.Object) || marked
 	})
-	err = cmp.Or(err, notReady)
 	if _, notOwned := errors.AsType[*notOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,16 @@ func addressOf(key object.Key, group, kind, pool string) string {
 	return fmt.Sprintf(`{"kind":"IPAddressClaim","metadata":{"namespace":%q,"name":"of-%s",
 		"labels":{"cluster.x-k8s.io/cluster-name":%[2]q}},
 		"spec":{"poolRef":{"apiGroup":%q,"kind":%q,"name":%q}}}`, key.Namespace, key.Name, group, kind, pool)
+}
+
+const (
+	sharedPoolRef = "GlobalInClusterIPPool.ipam.cluster.x-k8s.io/shared"
+	sharedPool    = `{"kind":"GlobalInClusterIPPool","metadata":{"name":"shared"},"spec":{}}`
+)
+
+// address is an address of a workload cluster of sharedPool.
+func address(key object.Key) string {
+	return addressOf(key, "ipam.cluster.x-k8s.io", "GlobalInClusterIPPool", "shared")
 }
 
 // selectWorkloads makes the trial's next operation a restore of these workload clusters.
@@ -37,14 +48,10 @@ func poolFinding(p *Plan) string {
 // TestAPoolWaitsForWorkloadClustersThatAreLeftOut: their addresses are in use, and a pool at work
 // would not know that. The restore of the last of them releases it.
 func TestAPoolWaitsForWorkloadClustersThatAreLeftOut(t *testing.T) {
-	const pool = "GlobalInClusterIPPool.ipam.cluster.x-k8s.io/shared"
 	one, two := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "two", Name: "w"}
-	address := func(key object.Key) string {
-		return addressOf(key, "ipam.cluster.x-k8s.io", "GlobalInClusterIPPool", "shared")
-	}
 	x := newTrial(t, twoTenants(t, address(one), address(two),
-		`{"kind":"GlobalInClusterIPPool","metadata":{"name":"shared"},"spec":{}}`), newMemory(t, "target"))
-	paused := func() bool { return capi.PausedByUs(x.target.get(t, pool).Object) }
+		sharedPool), newMemory(t, "target"))
+	paused := func() bool { return capi.PausedByUs(x.target.get(t, sharedPoolRef).Object) }
 
 	x.selectWorkloads(t, one)
 	if f := poolFinding(x.makePlan(t)); !strings.HasPrefix(f, "warning: ") ||
@@ -65,33 +72,49 @@ func TestAPoolWaitsForWorkloadClustersThatAreLeftOut(t *testing.T) {
 
 // TestAPoolWaitsForABlockedWorkloadCluster, which is in the plan and does not come.
 func TestAPoolWaitsForABlockedWorkloadCluster(t *testing.T) {
-	const pool = "GlobalInClusterIPPool.ipam.cluster.x-k8s.io/shared"
 	one, two := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "two", Name: "v"}
-	address := func(key object.Key) string {
-		return addressOf(key, "ipam.cluster.x-k8s.io", "GlobalInClusterIPPool", "shared")
-	}
 	x := newTrial(t, twoTenants(t, address(one), address(two),
 		`{"kind":"Cluster","metadata":{"namespace":"two","name":"v","finalizers":["a/b"],
 			"deletionTimestamp":"2026-01-02T03:04:05Z"},"spec":{}}`,
-		`{"kind":"GlobalInClusterIPPool","metadata":{"name":"shared"},"spec":{}}`), newMemory(t, "target"))
+		sharedPool), newMemory(t, "target"))
 	if f := poolFinding(x.makePlan(t)); !strings.Contains(f, "two/v") {
 		t.Errorf("the plan says %q", f)
 	}
 	_, err := x.run(t)
-	if paused := capi.PausedByUs(x.target.get(t, pool).Object); err == nil || !paused ||
+	if paused := capi.PausedByUs(x.target.get(t, sharedPoolRef).Object); err == nil || !paused ||
 		x.released(t) != "one/w two/w" {
 		t.Errorf("released %q, the pool is paused: %t: %v", x.released(t), paused, err)
+	}
+}
+
+// TestAPoolThatAwaitsOthersStaysPausedWhenItIsLeft: an undo leaves it for another workload cluster
+// that has addresses of it by now.
+func TestAPoolThatAwaitsOthersStaysPausedWhenItIsLeft(t *testing.T) {
+	one, two := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "two", Name: "w"}
+	x := newTrial(t, twoTenants(t, address(one), address(two), sharedPool), newMemory(t, "target"))
+	x.hooks.BeforeRelease = func(context.Context, Unit) error { return errDied }
+	x.selectWorkloads(t, one)
+	if _, err := x.run(t); err == nil {
+		t.Fatal("its unit is released")
+	}
+	ref, err := object.ParseRef(sharedPoolRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.needed = map[object.Ref]bool{ref: true}
+	if err := x.undo(t, &mortal{memory: x.target, writes: -1}); err != nil {
+		t.Fatal(err)
+	}
+	pool := x.target.get(t, sharedPoolRef)
+	if pool == nil || !capi.PausedByUs(pool.Object) || pool.GetAnnotations()[annotationOperation] != "" {
+		t.Errorf("the pool is left as %v", pool)
 	}
 }
 
 // TestAPoolThatIsAtWorkOnTheTargetIsReported: its addresses that are in use and not there.
 func TestAPoolThatIsAtWorkOnTheTargetIsReported(t *testing.T) {
 	one, two := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "two", Name: "w"}
-	pool := `{"kind":"GlobalInClusterIPPool","metadata":{"name":"shared"},"spec":{}}`
-	address := func(key object.Key) string {
-		return addressOf(key, "ipam.cluster.x-k8s.io", "GlobalInClusterIPPool", "shared")
-	}
-	x := newTrial(t, twoTenants(t, address(one), address(two), pool), newMemory(t, "target", pool))
+	x := newTrial(t, twoTenants(t, address(one), address(two), sharedPool), newMemory(t, "target", sharedPool))
 	x.selectWorkloads(t, one)
 	if f := poolFinding(x.makePlan(t)); !strings.Contains(f, "two/w; while it is at work it may hand") {
 		t.Errorf("the plan says %q", f)
@@ -102,10 +125,10 @@ func TestAPoolThatIsAtWorkOnTheTargetIsReported(t *testing.T) {
 func TestAPoolWithoutAPauseComesWithTheLastOfItsUsers(t *testing.T) {
 	const pool = "OpenStackFloatingIPPool.infrastructure.cluster.x-k8s.io/one/shared"
 	w, v := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "one", Name: "v"}
-	address := func(key object.Key) string {
+	floating := func(key object.Key) string {
 		return addressOf(key, "infrastructure.cluster.x-k8s.io", "OpenStackFloatingIPPool", "shared")
 	}
-	x := newTrial(t, twoTenants(t, address(w), address(v),
+	x := newTrial(t, twoTenants(t, floating(w), floating(v),
 		`{"kind":"Cluster","metadata":{"namespace":"one","name":"v"},"spec":{}}`,
 		`{"kind":"OpenStackFloatingIPPool","metadata":{"namespace":"one","name":"shared"},"spec":{}}`),
 		newMemory(t, "target"))
