@@ -42,11 +42,11 @@ const (
 )
 
 // hostSwitch pauses a BareMetalHost. The value of the provider is replaced, so that a copy is
-// unpaused by its release alone, and comes back with it (WasFalse). Any other value is a user's,
-// and stays. Whoever pauses the host, it also gets its status as an annotation, in the same
-// write: no controller ever finds a host without its status. That goes with our pause, from a
-// host that has its status. On a host that somebody else has paused it stays, until the host is
-// at work and the Bare Metal Operator removes it.
+// unpaused by its release alone, and the release writes it back (WasFalse). Any other value is a
+// user's, and stays. Set also writes the status of the host as an annotation, in the same write, so
+// that no controller ever finds a host without its status. Unset removes that annotation together
+// with our pause, if the host has a status. On a host that a user paused the annotation stays; the
+// Bare Metal Operator removes it once the host is not paused any more.
 type hostSwitch struct{ ownSwitch }
 
 func (hostSwitch) String() string   { return "host-annotation" }

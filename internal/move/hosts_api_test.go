@@ -57,7 +57,8 @@ func (fx *fixture) makeHosts() {
 	named := fmt.Sprintf(`"apiVersion":%q,"kind":"DevMachine","name":%q`, machine.GetAPIVersion(),
 		machine.GetName())
 	host := make("metal3.io", "BareMetalHost", `{"metadata":{"name":"`+usedHost+
-		`","ownerReferences":[{`+named+`,"uid":"`+string(machine.GetUID())+`"}],"finalizers":["baremetalhost.metal3.io"]},
+		`","ownerReferences":[{`+named+`,"uid":"`+string(machine.GetUID())+`"}],
+		"finalizers":["baremetalhost.metal3.io"]},
 		"spec":{"online":true,"bmc":{"address":"ipmi://192.0.2.1","credentialsName":"bmc"},
 			"consumerRef":{`+named+`,"namespace":"`+fx.namespace+`"},
 			"image":{"url":"http://images/v1.raw","checksum":"c"}},

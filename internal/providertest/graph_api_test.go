@@ -20,8 +20,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// graph is what the controllers of one provider leave on a management cluster, and what its source
-// demands of whoever copies it.
+// graph is the objects that the controllers of one provider leave on a management cluster, and the
+// rules of the provider that a copy of them must keep.
 type graph struct {
 	name string
 	// Rows are the workload clusters: those of the table.
