@@ -90,10 +90,10 @@ func (r *run) changeReady(ctx context.Context, o Object, begun bool,
 }
 
 // readiness returns a function that returns a *notReadyError for a live copy that must not be
-// released: its status is not that of the snapshot. Where the contents of the snapshot were dropped,
-// its status is compared with the annotation that was written together with its pause. begun says
-// that the release of the unit had begun, so that controllers may have changed the status since.
-// Then the copy may also have the status of that annotation.
+// released: its status is not that of the snapshot. Where the contents of the snapshot were
+// dropped, its status is compared with the annotation that was written together with its pause.
+// begun says that the release of the unit had begun, so that controllers may have changed the
+// status since. Then the copy may also have the status of that annotation.
 func (r *run) readiness(o Object, begun bool) (func(live *unstructured.Unstructured) error, error) {
 	gate := r.Rows.Row(o.GroupKind()).Pause.Gate()
 	if gate == nil {

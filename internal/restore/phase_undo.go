@@ -234,8 +234,8 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 }
 
 // leave leaves an object of ours on the target and removes our annotations from it. One that must
-// not be released stays paused (*notReadyError), and so do a pool that awaits workload clusters and,
-// in a move, an object with a Gate: the source has it again.
+// not be released stays paused (*notReadyError), and so do a pool that awaits workload clusters
+// and, in a move, an object with a Gate: the source has it again.
 func (r *run) leave(ctx context.Context, o Object) error {
 	gated := r.Rows.Row(o.GroupKind()).Pause.Gate() != nil
 	if gated && (r.Plan.Spec.SourceAtWork || r.Plan.FromMarks) {
