@@ -14,7 +14,7 @@ import (
 type Baseline struct {
 	ResourceVersion string
 	Kinds           []kube.Kind        // that the source served
-	NotInCut        []object.GroupKind // kinds that were not read as of ResourceVersion
+	NotInCut        []object.GroupKind // kinds that were not read, or not as of ResourceVersion
 	// Nodes are all objects that were read, captured or not.
 	Nodes map[object.GroupKind][]*graph.Node
 	// Cut is the whole cut, if the process still has it.
@@ -40,6 +40,19 @@ func (b *Baseline) unchangedKind(k kube.Kind) bool {
 
 func (b *Baseline) unchangedKinds(kinds []kube.Kind) bool {
 	return !slices.ContainsFunc(kinds, func(k kube.Kind) bool { return !b.unchangedKind(k) })
+}
+
+// forget makes the capture read these kinds again.
+func (b *Baseline) forget(kinds []kube.Kind) {
+	b.NotInCut = slices.Clip(b.NotInCut)
+	for _, k := range kinds {
+		b.NotInCut = append(b.NotInCut, k.GroupKind)
+	}
+	b.Cut = nil
+}
+
+func sameKinds(a, b []kube.Kind) bool {
+	return slices.EqualFunc(a, b, func(a, b kube.Kind) bool { return a.GroupKind == b.GroupKind })
 }
 
 // cutOf returns the cut of the baseline if the process has it and the source serves the same kinds,

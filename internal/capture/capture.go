@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -52,6 +53,9 @@ type Options struct {
 	// ExactLimit replaces DefaultExactLimit: zero is the default, a negative limit makes every
 	// source a large one.
 	ExactLimit int
+	// WithoutRelated leaves out the objects of kinds of which nothing is known. It needs a capture
+	// without a baseline.
+	WithoutRelated bool
 }
 
 // Sink receives the objects of a capture. Prefetch and Object may be called from several
@@ -114,21 +118,33 @@ func Exact(ctx context.Context, source Source, scope Scope, rows *capi.Table,
 // run is one capture.
 type run struct {
 	Options
-	reader reader
-	kinds  []kube.Kind // those of the selection that are listed first
+	reader  reader
+	kinds   []kube.Kind // those of the selection that are listed first
+	related []kube.Kind // those of which objects are captured by relation
 }
 
 func newRun(o Options) *run {
-	nodes := NewNodeReader(o.Kinds, o.Rows)
-	return &run{Options: o, reader: reader{source: o.Source, nodes: nodes},
-		kinds: selectedKinds(o.Kinds, o.Rows)}
+	r := &run{Options: o, kinds: selectedKinds(o.Kinds, o.Rows)}
+	r.reader = reader{source: o.Source, nodes: NewNodeReader(o.Kinds, o.Rows)}
+	if o.WithoutRelated {
+		return r
+	}
+	r.related = relatedKinds(o.Kinds, o.Rows)
+	r.reader.relation = newRelation(r.kinds, r.related)
+	if b := o.Baseline; b != nil && !sameKinds(selectedKinds(b.Kinds, o.Rows), r.kinds) {
+		b.forget(r.related) // it has dropped objects by other owners
+	}
+	return r
 }
 
-// all are the kinds that a capture reads.
-func (r *run) all() []kube.Kind {
+// known are the kinds that a capture reads whole, or as far as it needs them.
+func (r *run) known() []kube.Kind {
 	return append(append([]kube.Kind{}, r.kinds...), kube.SecretKind, kube.ConfigMapKind,
 		kube.NamespaceKind)
 }
+
+// all are the kinds that a capture reads.
+func (r *run) all() []kube.Kind { return append(r.known(), r.related...) }
 
 // isSmall reports whether the source has at most ExactLimit objects, about: as many as the baseline
 // has, if there is one.
@@ -140,7 +156,7 @@ func (r *run) isSmall(ctx context.Context) (bool, error) {
 	if r.Baseline != nil {
 		return r.Baseline.objects() <= limit, nil
 	}
-	n, err := countObjects(ctx, r.Source, r.all())
+	n, err := countObjects(ctx, r.Source, r.known())
 	return n <= limit, err
 }
 
@@ -162,7 +178,15 @@ func (r *run) exact(ctx context.Context, to Sink) (*Cut, error) {
 	}
 	from, err := catchUp(ctx, at, unchanged, func(ctx context.Context, t *changeTracker,
 		k kube.Kind) (*kindState, error) {
-		return t.compare(ctx, k, r.Baseline.Nodes[k.GroupKind], kube.ListOptions{Exact: at.at})
+		nodes, o := r.Baseline.Nodes[k.GroupKind], kube.ListOptions{Exact: at.at}
+		if !r.Baseline.HistoryVerified || !r.reader.relation.is(k.GroupKind) {
+			return t.compare(ctx, k, nodes, o, math.MaxInt)
+		}
+		s, err := t.compare(ctx, k, nodes, o, manyDropped)
+		if errors.Is(err, errManyDropped) {
+			s, err = t.watch(ctx, k, &kindState{at: r.Baseline.ResourceVersion, nodes: nodes}, at.at)
+		}
+		return s, err
 	})
 	if err != nil {
 		return nil, err
@@ -178,7 +202,7 @@ func (r *run) listAndWatch(ctx context.Context, to Sink) (*Cut, error) {
 		first.useBaseline()
 		return r.watch(ctx, first, r.Baseline.cutOf(r.Kinds), to)
 	}
-	initial, err := newSelection(r.Kinds, r.kinds, r.Scope, r.Rows, first, to.Prefetch).run(ctx)
+	initial, err := r.newSelection(first, to.Prefetch).run(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -254,11 +278,12 @@ func (r *run) counted(at *exactReader) []kube.Kind {
 // cut selects the objects of the cut from what from reads.
 func (r *run) cut(ctx context.Context, at *exactReader, from objects,
 	fn func(*graph.Node, []byte) error) (*Cut, error) {
-	cut, err := newSelection(r.Kinds, r.kinds, r.Scope, r.Rows, from, fn).run(ctx)
+	cut, err := r.newSelection(from, fn).run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	cut.ResourceVersion, cut.NotInCut = at.at, at.notInCut
+	cut.Unread = r.reader.relation.notRead()
 	return cut, nil
 }
 
@@ -278,8 +303,10 @@ type Cut struct {
 	// NotInCut are kinds that the server does not serve as of a resourceVersion; they were read at
 	// their newest state.
 	NotInCut []object.GroupKind
-	Kinds    []kube.Kind // all that the source serves
-	Graph    *graph.Graph
+	// Unread are related kinds that could not be read.
+	Unread []Unread
+	Kinds  []kube.Kind // all that the source serves
+	Graph  *graph.Graph
 	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
 	LeftOut []object.Ref
 	// NotSelected are the nodes of objects that are captured without the selector of the scope, and

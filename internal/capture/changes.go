@@ -51,10 +51,17 @@ type watchReader struct {
 
 func (r *watchReader) each(ctx context.Context, k kube.Kind, namespace, name string,
 	fn func(*graph.Node, []byte) error) error {
-	if s := r.kinds[k.GroupKind]; s != nil {
-		return s.each(namespace, name, fn)
+	s := r.kinds[k.GroupKind]
+	if s == nil || name != "" && r.relation.is(k.GroupKind) && !s.has(namespace, name) {
+		return r.exactReader.each(ctx, k, namespace, name, fn) // perhaps an owner that was dropped
 	}
-	return r.exactReader.each(ctx, k, namespace, name, fn)
+	return s.each(namespace, name, fn)
+}
+
+func (s *kindState) has(namespace, name string) bool {
+	return slices.ContainsFunc(s.nodes, func(n *graph.Node) bool {
+		return n.Namespace == namespace && n.Name == name
+	})
 }
 
 // unchanged reports whether all these kinds were brought to the cut and none of their objects
@@ -79,7 +86,8 @@ func catchUp(ctx context.Context, at *exactReader, kinds []kube.Kind, find func(
 	for _, k := range kinds {
 		g.Go(func() error {
 			s, err := find(ctx, tracker, k)
-			if errors.Is(err, errTooManyChanges) || errors.Is(err, kube.ErrExactRefused) {
+			if errors.Is(err, errTooManyChanges) || errors.Is(err, kube.ErrExactRefused) ||
+				at.relation.skips(k, err) {
 				return nil
 			}
 			if err != nil {
@@ -113,8 +121,12 @@ func (t *changeTracker) hold(raw []byte) ([]byte, error) {
 func (t *changeTracker) watch(ctx context.Context, k kube.Kind, was *kindState, to string) (
 	*kindState, error) {
 	changed := map[object.Key][]byte{} // nil: deleted
+	drops := t.droppedFrom(k, was, changed)
 	err := t.source.Changes(ctx, k, was.at, to, func(deleted bool, raw []byte) error {
-		key, _ := keyOf(raw)
+		key, meta := keyOf(raw)
+		if drops(key, meta) {
+			return nil
+		}
 		t.held.Add(-int64(len(changed[key])))
 		changed[key] = nil
 		if deleted {
@@ -147,21 +159,47 @@ func (t *changeTracker) watch(ctx context.Context, k kube.Kind, was *kindState, 
 	return s, nil
 }
 
+// droppedFrom returns the function that reports which changes of a related kind are dropped: those
+// of objects that cannot be related, unless a node or an earlier change of them is known.
+func (t *changeTracker) droppedFrom(k kube.Kind, was *kindState,
+	changed map[object.Key][]byte) func(object.Key, gjson.Result) bool {
+	known := map[object.Key]bool{}
+	if t.relation.is(k.GroupKind) {
+		for _, n := range was.nodes {
+			known[n.Key()] = true
+		}
+	}
+	return func(key object.Key, meta gjson.Result) bool {
+		_, is := changed[key]
+		return !is && !known[key] && t.relation.drops(k, key, meta)
+	}
+}
+
+// errManyDropped reports that listing a related kind is mostly in vain.
+var errManyDropped = errors.New("many unrelated objects")
+
 // compare lists the metadata of a kind, with options o, and reads the objects that are not as in
-// nodes. It returns ErrHistory if an object is older than its node.
+// nodes. It returns ErrHistory if an object is older than its node, and errManyDropped if more than
+// so many objects are dropped since they cannot be related.
 func (t *changeTracker) compare(ctx context.Context, k kube.Kind, nodes []*graph.Node,
-	o kube.ListOptions) (*kindState, error) {
+	o kube.ListOptions, mostDropped int) (*kindState, error) {
 	known := map[object.Key]*graph.Node{}
 	for _, n := range nodes {
 		known[n.Key()] = n
 	}
 	s := &kindState{raw: map[object.Key][]byte{}}
 	var changed []object.Key
+	dropped := 0
 	o.Metadata = true
 	list, err := t.source.List(ctx, k, o, func(raw []byte) error {
 		key, meta := keyOf(raw)
 		n, version := known[key], meta.Get("resourceVersion").String()
 		switch {
+		case n == nil && t.relation.drops(k, key, meta):
+			if dropped++; dropped > mostDropped {
+				return errManyDropped
+			}
+			return nil
 		case n == nil || n.UID != meta.Get("uid").String():
 		case n.ResourceVersion == version:
 			s.nodes = append(s.nodes, n)

@@ -19,11 +19,16 @@ import (
 // name decides which Secrets and ConfigMaps are captured, and the namespaces of all those decide
 // which Namespaces are.
 type selection struct {
-	all    []kube.Kind // that the source serves
-	kinds  []kube.Kind // those that are captured whole
-	scope  Scope
-	rows   *capi.Table
-	source objects
+	all     []kube.Kind // that the source serves
+	kinds   []kube.Kind // those that are captured whole
+	related []kube.Kind // those of which related objects are captured
+	// relation is nil when nothing is captured by relation; owned are the captured objects that
+	// objects of related kinds own, by the UID of the owner.
+	relation *relation
+	owned    map[string]*graph.Node
+	scope    Scope
+	rows     *capi.Table
+	source   objects
 	// fn is called with each captured object: as it is read, or with a selector, which needs the
 	// whole graph, at the end.
 	fn func(*graph.Node, []byte) error
@@ -42,9 +47,9 @@ type selection struct {
 	heldSize int
 }
 
-func newSelection(all, kinds []kube.Kind, scope Scope, rows *capi.Table, from objects,
-	fn func(*graph.Node, []byte) error) *selection {
-	return &selection{all: all, kinds: kinds, scope: scope, rows: rows, source: from, fn: fn,
+func (r *run) newSelection(from objects, fn func(*graph.Node, []byte) error) *selection {
+	return &selection{all: r.Kinds, kinds: r.kinds, related: r.related, relation: r.reader.relation,
+		scope: r.Scope, rows: r.Rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
 		wanted: map[object.Ref]string{}, omitted: map[object.Ref]*graph.Node{},
 		held: map[object.Ref][]byte{}}
@@ -55,12 +60,19 @@ func newSelection(all, kinds []kube.Kind, scope Scope, rows *capi.Table, from ob
 func selectedKinds(kinds []kube.Kind, rows *capi.Table) []kube.Kind {
 	var selected []kube.Kind
 	for _, k := range kinds {
-		if k.Group != "" && (k.Contract || rows.Known(k.GroupKind)) {
+		if isSelectedKind(k, rows) {
 			selected = append(selected, k)
 		}
 	}
 	return selected
 }
+
+func isSelectedKind(k kube.Kind, rows *capi.Table) bool {
+	return k.Group != "" && (k.Contract || rows.Known(k.GroupKind))
+}
+
+// holdsCaptured is why a Namespace is captured.
+const holdsCaptured = "holds captured objects"
 
 // run reads the source and returns the cut, without its resourceVersion.
 func (s *selection) run(ctx context.Context) (*Cut, error) {
@@ -84,8 +96,11 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 		used[n.Namespace] = true
 	}
 	if err := s.listAll(ctx, []kube.Kind{kube.NamespaceKind}, func(n *graph.Node) (string, bool) {
-		return "holds captured objects", used[n.Name]
+		return holdsCaptured, used[n.Name]
 	}); err != nil {
+		return nil, err
+	}
+	if err := s.addRelated(ctx); err != nil {
 		return nil, err
 	}
 	cut := &Cut{Kinds: s.all, NotCaptured: slices.Collect(maps.Values(s.outside))}
@@ -193,6 +208,9 @@ func (s *selection) add(n *graph.Node) {
 	delete(s.outside, n.Ref)
 	s.nodes = append(s.nodes, n)
 	s.index[n.Ref] = n
+	if !n.Related {
+		s.relation.want(n)
+	}
 	for _, need := range n.Needs {
 		if s.wanted[need.Ref] == "" && !need.Back {
 			s.wanted[need.Ref] = fmt.Sprintf("named by %s in %s", n.Ref, need.Field)

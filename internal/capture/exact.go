@@ -23,8 +23,9 @@ const (
 
 // reader reads objects of a source as nodes.
 type reader struct {
-	source Source
-	nodes  *NodeReader
+	source   Source
+	nodes    *NodeReader
+	relation *relation // nil: nothing is captured by relation
 }
 
 // fetch reads objects of a kind one by one, as of a resourceVersion at which they exist. With an
@@ -117,9 +118,17 @@ func (r *exactReader) each(ctx context.Context, k kube.Kind, namespace, name str
 	fn func(*graph.Node, []byte) error) error {
 	o := kube.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
 	err := kube.ErrExactRefused
-	each := func(raw []byte) error { return fn(r.nodes.Node(k, raw), raw) }
+	list := func() error {
+		if name == "" && r.relation.is(k.GroupKind) {
+			_, err := r.listRelated(ctx, k, o, fn)
+			return err
+		}
+		_, err := r.source.List(ctx, k, o,
+			func(raw []byte) error { return fn(r.nodes.Node(k, raw), raw) })
+		return err
+	}
 	if !r.separateEtcd[k.GroupKind] {
-		_, err = r.source.List(ctx, k, o, each)
+		err = list()
 	}
 	if errors.Is(err, kube.ErrExactRefused) {
 		r.mu.Lock()
@@ -128,7 +137,10 @@ func (r *exactReader) each(ctx context.Context, k kube.Kind, namespace, name str
 		}
 		r.mu.Unlock()
 		o.Exact = ""
-		_, err = r.source.List(ctx, k, o, each)
+		err = list()
+	}
+	if r.relation.skips(k, err) {
+		return nil
 	}
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,10 +68,19 @@ func (l *initialList) each(ctx context.Context, k kube.Kind, namespace, name str
 	l.mu.Lock()
 	s := l.kinds[k.GroupKind]
 	l.mu.Unlock()
+	if s == nil && name != "" { // of a kind that is not read
+		return nil
+	}
+	if s != nil && name != "" && l.tracker.relation.is(k.GroupKind) {
+		return l.eachOwner(ctx, k, s, object.Key{Namespace: namespace, Name: name}, fn)
+	}
 	if s != nil { // some objects of a kind that was listed before
 		return s.each(namespace, name, fn)
 	}
 	s, err := l.list(ctx, k, fn)
+	if l.tracker.relation.skips(k, err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -97,8 +108,11 @@ func (l *initialList) list(ctx context.Context, k kube.Kind, fn func(*graph.Node
 			l.restarted.Store(true)
 		}
 		s = &kindState{}
-		got, err := l.tracker.source.List(ctx, k, kube.ListOptions{Whole: true}, func(raw []byte) error {
-			n := l.tracker.nodes.Node(k, raw)
+		list := l.tracker.listWhole
+		if l.tracker.relation.is(k.GroupKind) {
+			list = l.tracker.listRelated
+		}
+		got, err := list(ctx, k, kube.ListOptions{Whole: true}, func(n *graph.Node, raw []byte) error {
 			s.nodes = append(s.nodes, n)
 			return fn(n, raw)
 		})
@@ -106,6 +120,33 @@ func (l *initialList) list(ctx context.Context, k kube.Kind, fn func(*graph.Node
 		return err
 	})
 	return s, err
+}
+
+// listWhole reads all objects of a kind.
+func (r reader) listWhole(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(*graph.Node, []byte) error) (kube.ListResult, error) {
+	return r.source.List(ctx, k, o, func(raw []byte) error { return fn(r.nodes.Node(k, raw), raw) })
+}
+
+// eachOwner reads an object of a related kind that owns a captured one. When it was not listed, it
+// is added to the kind as it is now; the watch of the kind begins before that.
+func (l *initialList) eachOwner(ctx context.Context, k kube.Kind, s *kindState, key object.Key,
+	fn func(*graph.Node, []byte) error) error {
+	known := false
+	err := s.each(key.Namespace, key.Name, func(n *graph.Node, raw []byte) error {
+		known = true
+		return fn(n, raw)
+	})
+	if known || err != nil {
+		return err
+	}
+	return l.tracker.fetch(ctx, k, []object.Key{key}, "", func(n *graph.Node, raw []byte) error {
+		l.mu.Lock()
+		// the nodes may be those of the baseline
+		s.nodes = append(slices.Clip(s.nodes), n)
+		l.mu.Unlock()
+		return fn(n, raw)
+	})
 }
 
 // fromBaseline returns a kind as in the baseline, if watches may start there, else with the objects
@@ -116,7 +157,7 @@ func (l *initialList) fromBaseline(ctx context.Context, k kube.Kind) (s *kindSta
 		return &kindState{at: l.baseline.ResourceVersion, nodes: nodes}, nil
 	}
 	err = retried(ctx, func(bool) (err error) { // nothing is passed on before the list is complete
-		s, err = l.tracker.compare(ctx, k, nodes, kube.ListOptions{Whole: true})
+		s, err = l.tracker.compare(ctx, k, nodes, kube.ListOptions{Whole: true}, math.MaxInt)
 		return err
 	})
 	return s, err

@@ -67,6 +67,7 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		Ref: object.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])),
 			Name: strings.Clone(text(meta[1]))},
 		Version:         k.Version,
+		Related:         isRelatedKind(k, r.rows),
 		UID:             strings.Clone(text(meta[2])),
 		ResourceVersion: strings.Clone(text(meta[3])),
 		Deleting:        meta[4].Exists(),

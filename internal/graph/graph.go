@@ -86,6 +86,9 @@ func (g *Graph) turnBack() {
 func (g *Graph) findMissing() {
 	g.Missing = nil
 	for _, n := range g.Nodes {
+		if g.CapturedOnly(n) {
+			continue
+		}
 		for _, o := range n.Owners {
 			if g.Owner(o) == nil && (g.whole || !o.LeftOut) {
 				g.Missing = append(g.Missing, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences",
@@ -126,8 +129,18 @@ func (g *Graph) before(n *Node) []*Node {
 	return nodes
 }
 
+// CapturedOnly reports whether n is of a kind of which nothing is known: it was captured since it is
+// related to another object, and cannot be restored. It belongs where its relatives do, and brings
+// nothing along: it needs no other node, and no claim passes through it.
+func (g *Graph) CapturedOnly(n *Node) bool { return n.Related && !g.Rows.Known(n.GroupKind()) }
+
 // needed returns all nodes that n needs: those before it, and those of a reference from or to it.
-func (g *Graph) needed(n *Node) []*Node { return append(g.before(n), g.named(n)...) }
+func (g *Graph) needed(n *Node) []*Node {
+	if g.CapturedOnly(n) {
+		return nil
+	}
+	return append(g.before(n), g.named(n)...)
+}
 
 // named returns the nodes that n names, and those that name it in a back reference.
 func (g *Graph) named(n *Node) []*Node {
@@ -228,6 +241,9 @@ func (g *Graph) spread(work []*Node, claims map[*Node]*claim, next func(*Node) [
 		n := work[len(work)-1]
 		work = work[:len(work)-1]
 		c := *claims[n]
+		if g.CapturedOnly(n) {
+			continue
+		}
 		if g.alwaysShared(n) {
 			c = claim{many: true}
 		}
@@ -253,6 +269,9 @@ func (g *Graph) shareBelow(below map[*Node][]*Node) {
 	for len(work) > 0 {
 		n := work[len(work)-1]
 		work = work[:len(work)-1]
+		if g.CapturedOnly(n) {
+			continue
+		}
 		for _, m := range below[n] {
 			if m.Unit == "" && !m.Shared {
 				m.Shared = true

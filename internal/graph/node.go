@@ -18,7 +18,10 @@ type Node struct {
 	Paused   bool `json:"paused,omitempty"`
 	Deleting bool `json:"deleting,omitempty"` // had a deletionTimestamp
 	// Common: units that a selection left out need the object too, see Narrow.
-	Common  bool   `json:"common,omitempty"`
+	Common bool `json:"common,omitempty"`
+	// Related: nothing is known of its kind. It was captured since it owns a captured object, is
+	// owned by one, or has the label of a Cluster.
+	Related bool   `json:"related,omitempty"`
 	Content string `json:"sha256"` // of the stored bytes
 	Size    int    `json:"size"`
 	Pack    string `json:"pack"`

@@ -146,7 +146,7 @@ func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units
 	error) {
 	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
-		if n.Unit == "" || !slices.Contains(units, n.Unit) {
+		if n.Unit == "" || !slices.Contains(units, n.Unit) || s.Graph.CapturedOnly(n) {
 			continue
 		}
 		pause := m.Rows.Row(n.GroupKind()).Pause

@@ -72,7 +72,9 @@ func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) 
 	}, err
 }
 
-// capture captures a side into memory.
+// capture captures a side into memory, without the objects that are captured and not restored.
 func (m Mgmt) capture(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-	return snapshot.CaptureInMemory(ctx, m.options)
+	o := m.options
+	o.WithoutRelated = true
+	return snapshot.CaptureInMemory(ctx, o)
 }

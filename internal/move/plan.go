@@ -13,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // Spec is what decides the plan of a move.
@@ -68,7 +69,7 @@ func (p *Plan) Digest() string {
 // NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
 // Findings are in the plan; an error means that planning itself failed.
 func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
-	source, contents, err := e.Source.capture(ctx)
+	source, contents, err := snapshot.CaptureInMemory(ctx, e.Source.options)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +77,8 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What is not restored stays on the source. The plan of the copy says so.
+	nodes = slices.DeleteFunc(nodes, source.Graph.CapturedOnly)
 	c := checker{Ends: e, spec: spec, nodes: nodes, contents: contents, graph: source.Graph}
 	findings, err := c.run(ctx)
 	if err != nil {

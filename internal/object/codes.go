@@ -47,6 +47,7 @@ const (
 	CodeModifierUnused     Code = "modifier-unused"
 	CodeForeignHold        Code = "foreign-hold"
 	CodeRefused            Code = "refused"
+	CodeCapturedOnly       Code = "captured-only"
 	CodeCAMissing          Code = "ca-missing"
 	CodeCAInvalid          Code = "ca-invalid"
 	CodeClusterLive        Code = "cluster-live"

@@ -282,6 +282,15 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"Cluster API. Create anything else by hand if something needs it.",
 		},
 		{
+			Code: CodeCapturedOnly, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The object is in the snapshot and is not restored or moved, since nothing is known " +
+				"of its kind. It was captured since it owns an object of the snapshot, is owned by one, or " +
+				"has the label of a workload cluster. A move leaves it on the source.",
+			Next: "When something needs it, add its kind to spec.kinds of the configuration of mgmtd, " +
+				"with how it is paused and what it names, or create the object on the target by hand. " +
+				"Otherwise nothing has to be done.",
+		},
+		{
 			Code: CodeCAMissing, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "A certificate Secret of the workload cluster is not in the snapshot. The " +
 				"control-plane provider would create a new one, and the workload cluster would " +

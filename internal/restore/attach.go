@@ -198,7 +198,7 @@ func (p *planner) leaveOutDependants(reason object.Code) {
 	}
 }
 
-// leaveOut leaves an object of no unit out, with a finding.
+// leaveOut leaves an object out, with a finding that is no error.
 func (p *planner) leaveOut(n *graph.Node, f object.Finding) {
 	p.skipped[n] = string(f.Code)
 	p.add(n, f)

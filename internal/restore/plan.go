@@ -178,6 +178,9 @@ func (p *Plan) Digest() string {
 			line("held")
 		}
 		for _, o := range u.Objects {
+			if o.Reason == string(object.CodeCapturedOnly) {
+				continue // it may come and go: the plan does nothing with it
+			}
 			line(o) // all of it: the UIDs in it are those of adopted objects and of owners outside
 		}
 	}

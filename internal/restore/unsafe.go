@@ -20,6 +20,10 @@ import (
 // and Secrets that grant access to the management cluster itself.
 func (p *planner) filterUnsafe() error {
 	for _, n := range p.nodes {
+		if p.Snapshot.Graph.CapturedOnly(n) {
+			p.leaveOut(n, p.capturedOnly(n))
+			continue
+		}
 		why, err := p.unsafe(n)
 		if err != nil {
 			return err
@@ -29,6 +33,18 @@ func (p *planner) filterUnsafe() error {
 		}
 	}
 	return nil
+}
+
+// capturedOnly returns the finding about an object of a kind of which nothing is known.
+func (p *planner) capturedOnly(n *graph.Node) object.Finding {
+	f := object.Finding{Severity: object.Warning, Code: object.CodeCapturedOnly,
+		Message: "it is captured and not restored: nothing is known of its kind",
+		Hint: "when it is needed, add " + n.GroupKind().String() + " to spec.kinds of mgmtd, or create " +
+			"it by hand"}
+	if p.Spec.SourceAtWork {
+		f.Message = "it stays on the source: nothing is known of its kind"
+	}
+	return f
 }
 
 // unsafe says why an object is never created from a snapshot; empty when it may be.
@@ -125,7 +141,7 @@ func (p *planner) reportFiltered(ctx context.Context) error {
 		f := object.Finding{Severity: object.Warning, Code: object.CodeRefused, Message: why,
 			Hint: "create it by hand if something needs it"}
 		switch {
-		case why == "" || n.GroupKind() == capi.Provider:
+		case why == "" || n.GroupKind() == capi.Provider || why == string(object.CodeCapturedOnly):
 			continue
 		case n.GroupKind() == kube.NamespaceKind.GroupKind && p.targetNamespaces[n.Name]:
 			continue // it is there

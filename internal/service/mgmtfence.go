@@ -63,7 +63,9 @@ func (s *Server) newFencing(ctx context.Context, m *kube.Mgmt) (*fencing, error)
 				Kinds: kinds},
 			Pauser: fence.NewPauser(m.Reader(), m.Writer(), kinds, s.cfg.Rows),
 			Capture: func(ctx context.Context) (*graph.Graph, error) {
-				captured, _, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(m, s.cfg.Rows))
+				options := snapshot.OptionsFor(m, s.cfg.Rows)
+				options.WithoutRelated = true
+				captured, _, err := snapshot.CaptureInMemory(ctx, options)
 				if err != nil {
 					return nil, err
 				}

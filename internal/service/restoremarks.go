@@ -171,7 +171,9 @@ func (m *marksInputs) plan(ctx context.Context) (*restore.Plan, error) {
 		}
 	}
 	// The ownership records come before the target: a release writes them first.
-	s, contents, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(m.target, m.s.cfg.Rows))
+	options := snapshot.OptionsFor(m.target, m.s.cfg.Rows)
+	options.WithoutRelated = true // no copy is of a kind of which nothing is known
+	s, contents, err := snapshot.CaptureInMemory(ctx, options)
 	if err != nil {
 		return nil, err
 	}

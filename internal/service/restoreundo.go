@@ -255,7 +255,9 @@ func (u *restoreUndo) undoShared(ctx context.Context) error {
 	for _, o := range u.stored.Plan.Shared.Objects {
 		ours[o.Ref] = true
 	}
-	s, contents, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(u.target, u.rows))
+	options := snapshot.OptionsFor(u.target, u.rows)
+	options.WithoutRelated = true
+	s, contents, err := snapshot.CaptureInMemory(ctx, options)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,9 @@ type Options struct {
 	WithContents bool
 	// ExactLimit is capture.Options.ExactLimit.
 	ExactLimit int
-	Now        func() time.Time
+	// WithoutRelated is capture.Options.WithoutRelated, of CaptureInMemory alone.
+	WithoutRelated bool
+	Now            func() time.Time
 	// Progress receives what is counted, the count, and the total or 0.
 	Progress func(what string, done, total int64)
 }
@@ -109,13 +111,15 @@ func (o *Options) about(cut *capture.Cut, providers []kube.Provider) About {
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
 	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows,
 		Baseline:   baseline,
-		ExactLimit: o.ExactLimit}
+		ExactLimit: o.ExactLimit, WithoutRelated: o.WithoutRelated}
 }
 
 // Result of Create.
 type Result struct {
 	store.Signed
 	Missing []graph.Missing
+	// Unread are kinds of which it is not known whether objects are related to captured ones.
+	Unread []capture.Unread
 	// Omitted are objects that have too many references.
 	Omitted []graph.Omitted
 	// Before counts what the snapshot before it in its scope has; nil when there is none.
@@ -196,7 +200,7 @@ func createWithin(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
-		Omitted: captured.cut.Omitted, PassedOver: passed,
+		Omitted: captured.cut.Omitted, Unread: captured.cut.Unread, PassedOver: passed,
 		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
 		Contents: captured.contents}
 	if before != nil {

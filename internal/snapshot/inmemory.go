@@ -11,7 +11,7 @@ import (
 
 // CaptureInMemory captures a source into memory and stores nothing: a plan is made from it while
 // the source is reachable. Of the options it needs Source, SourceName, SourceUID, Kubernetes,
-// Providers and Scope. It changes nothing and may run any number of times.
+// Providers, Scope and WithoutRelated. It changes nothing and may run any number of times.
 func CaptureInMemory(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 	o.setDefaults()
 	for try := 1; ; try++ {

@@ -54,6 +54,8 @@ type Head struct {
 	InspectedAt string `json:"asked,omitempty"`
 	// NotInCut are kinds that were not read as of the cut: their changes since cannot be watched.
 	NotInCut []object.GroupKind `json:"notInCut,omitempty"`
+	// Unread are kinds that could not be read at all.
+	Unread []object.GroupKind `json:"unread,omitempty"`
 	// LeaseDigest identifies the history of the source up to the cut; see leaseFingerprint.
 	LeaseDigest string `json:"history,omitempty"`
 	// Parts is a digest of all other parts: an index must not open if one of them is missing, or is
@@ -63,7 +65,7 @@ type Head struct {
 
 // readerRevision is raised whenever a node is made of other fields, other objects are selected, or
 // kube.Kind says something else of the same CRD.
-const readerRevision = 2
+const readerRevision = 3
 
 // readerOf identifies the program that makes nodes, and its edge table: development builds of one
 // version have the same name.

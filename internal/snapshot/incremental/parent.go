@@ -231,7 +231,7 @@ func (p *Parent) Baseline(i Inspection) *capture.Baseline {
 	}
 	return &capture.Baseline{
 		ResourceVersion: p.Snapshot.ResourceVersion, Kinds: p.Index.Head.Kinds,
-		NotInCut: p.Index.Head.NotInCut, Nodes: p.Index.Nodes, Cut: p.Cut,
+		NotInCut: slices.Concat(p.Index.Head.NotInCut, p.Index.Head.Unread), Nodes: p.Index.Nodes, Cut: p.Cut,
 		HistoryVerified: i.HistoryVerified,
 	}
 }
@@ -239,7 +239,7 @@ func (p *Parent) Baseline(i Inspection) *capture.Baseline {
 // Run is what a run leaves for the next one.
 type Run struct {
 	Snapshot store.Signed
-	Head     Head // without NotInCut and LeaseDigest
+	Head     Head // without NotInCut, Unread and LeaseDigest
 	Shards   []Shard
 	Cut      *capture.Cut
 	Keys     Keys
@@ -256,6 +256,9 @@ func (c Chain) Remember(ctx context.Context, p *Parent, source capture.Source, r
 		return nil
 	}
 	r.Head.NotInCut = r.Cut.NotInCut
+	for _, k := range r.Cut.Unread {
+		r.Head.Unread = append(r.Head.Unread, k.GroupKind)
+	}
 	// without a digest the next run cannot use watches from here
 	if f, err := fingerprintLeases(ctx, source, r.Cut.ResourceVersion); err == nil {
 		r.Head.LeaseDigest = f.proof(now())
