@@ -72,7 +72,9 @@ func (in Marks) Plan(ctx context.Context) (*Plan, error) {
 		m.lost[id] = true
 	}
 	for _, n := range m.Graph.Nodes {
-		m.nodes[n.Unit] = append(m.nodes[n.Unit], n)
+		if !m.Graph.CapturedOnly(n) { // no operation made it
+			m.nodes[n.Unit] = append(m.nodes[n.Unit], n)
+		}
 	}
 	if in.Unread != "" {
 		m.add(in.Force.Override(object.Finding{Severity: object.Error, Code: object.CodeOwnersUnread,

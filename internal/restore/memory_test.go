@@ -85,6 +85,8 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),
 	memoryKind("example.org", "Chart", "charts", true),
 	memoryKind("example.org", "Release", "releases", true),
+	{GroupKind: object.GroupKind{Group: "acme.example.org", Kind: "Report"}, Version: "v1",
+		Resource: "reports", Namespaced: true, Served: []string{"v1"}}, // nothing is known of it
 	memoryKind("addons.stackhpc.com", "HelmRelease", "helmreleases", true),
 	memoryKind("network.azure.com", "VirtualNetwork", "virtualnetworks", true),
 	memoryKind("ipam.metal3.io", "IPPool", "ippools", true),
