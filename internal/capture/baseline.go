@@ -22,6 +22,9 @@ type Baseline struct {
 	// HistoryVerified says that etcd was not restored since, so that a watch from ResourceVersion
 	// returns every change. (A watch does not report objects that a restored etcd brought back.)
 	HistoryVerified bool
+
+	// incomplete says that objects of related kinds may have been dropped that are of interest now.
+	incomplete bool
 }
 
 func (b *Baseline) objects() (n int) {
@@ -40,15 +43,6 @@ func (b *Baseline) unchangedKind(k kube.Kind) bool {
 
 func (b *Baseline) unchangedKinds(kinds []kube.Kind) bool {
 	return !slices.ContainsFunc(kinds, func(k kube.Kind) bool { return !b.unchangedKind(k) })
-}
-
-// forget makes the capture read these kinds again.
-func (b *Baseline) forget(kinds []kube.Kind) {
-	b.NotInCut = slices.Clip(b.NotInCut)
-	for _, k := range kinds {
-		b.NotInCut = append(b.NotInCut, k.GroupKind)
-	}
-	b.Cut = nil
 }
 
 func sameKinds(a, b []kube.Kind) bool {

@@ -132,7 +132,7 @@ func newRun(o Options) *run {
 	r.related = relatedKinds(o.Kinds, o.Rows)
 	r.reader.relation = newRelation(r.kinds, r.related)
 	if b := o.Baseline; b != nil && !sameKinds(selectedKinds(b.Kinds, o.Rows), r.kinds) {
-		b.forget(r.related) // it has dropped objects by other owners
+		b.incomplete = true // it dropped objects by other kinds of owners
 	}
 	return r
 }
@@ -179,7 +179,7 @@ func (r *run) exact(ctx context.Context, to Sink) (*Cut, error) {
 	from, err := catchUp(ctx, at, unchanged, func(ctx context.Context, t *changeTracker,
 		k kube.Kind) (*kindState, error) {
 		nodes, o := r.Baseline.Nodes[k.GroupKind], kube.ListOptions{Exact: at.at}
-		if !r.Baseline.HistoryVerified || !r.reader.relation.is(k.GroupKind) {
+		if !r.Baseline.HistoryVerified || r.Baseline.incomplete || !r.reader.relation.is(k.GroupKind) {
 			return t.compare(ctx, k, nodes, o, math.MaxInt)
 		}
 		s, err := t.compare(ctx, k, nodes, o, manyDropped)
@@ -198,7 +198,7 @@ func (r *run) exact(ctx context.Context, to Sink) (*Cut, error) {
 // and from watches.
 func (r *run) listAndWatch(ctx context.Context, to Sink) (*Cut, error) {
 	first := newInitialList(r.reader, r.Baseline)
-	if first.verified && r.Baseline.unchangedKinds(r.all()) {
+	if first.verified && !r.Baseline.incomplete && r.Baseline.unchangedKinds(r.all()) {
 		first.useBaseline()
 		return r.watch(ctx, first, r.Baseline.cutOf(r.Kinds), to)
 	}

@@ -153,7 +153,7 @@ func (l *initialList) eachOwner(ctx context.Context, k kube.Kind, s *kindState, 
 // replaced whose metadata shows a change.
 func (l *initialList) fromBaseline(ctx context.Context, k kube.Kind) (s *kindState, err error) {
 	nodes := l.baseline.Nodes[k.GroupKind]
-	if l.verified {
+	if l.verified && !(l.baseline.incomplete && l.tracker.relation.is(k.GroupKind)) {
 		return &kindState{at: l.baseline.ResourceVersion, nodes: nodes}, nil
 	}
 	err = retried(ctx, func(bool) (err error) { // nothing is passed on before the list is complete

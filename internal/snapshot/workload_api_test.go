@@ -28,6 +28,7 @@ const (
 var (
 	widgetKind = object.GroupKind{Group: randomGroup, Kind: "Widget"} // upgraded again and again
 	gizmoKind  = object.GroupKind{Group: randomGroup, Kind: "Gizmo"}  // comes and goes
+	gadgetKind = object.GroupKind{Group: randomGroup, Kind: "Gadget"} // captured by relation alone
 )
 
 // errNothing says that there is no object to do that with.
@@ -188,7 +189,8 @@ func isHeld(u *unstructured.Unstructured) bool {
 var (
 	secret, configMap = kube.SecretKind.GroupKind, kube.ConfigMapKind.GroupKind
 	// plain are the kinds of which objects come and go without taking many along.
-	plain = []object.GroupKind{secret, configMap, widgetKind, secret, configMap, widgetKind, gizmoKind}
+	plain = []object.GroupKind{secret, configMap, widgetKind, gadgetKind, secret, configMap, widgetKind,
+		gizmoKind, gadgetKind}
 	fleet = append([]object.GroupKind{
 		capi.Cluster, capi.Machine, capi.KubeadmControlPlane,
 		{Group: "cluster.x-k8s.io", Kind: "MachineDeployment"},

@@ -39,7 +39,7 @@ func (w *workload) own() error {
 // relabel puts an object into a workload cluster, or out of it, or among those that are moved for
 // their label alone.
 func (w *workload) relabel() error {
-	k, u, err := w.pick(alive, secret, configMap, widgetKind)
+	k, u, err := w.pick(alive, secret, configMap, widgetKind, gadgetKind)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (w *workload) hold() error {
 }
 
 func (w *workload) letGo() error {
-	k, u, err := w.pick(isHeld, secret, configMap, widgetKind)
+	k, u, err := w.pick(isHeld, secret, configMap, widgetKind, gadgetKind)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ const anchor = "anchor"
 // contractLabel makes a kind one of Cluster API, of which all objects are captured.
 const contractLabel = "cluster.x-k8s.io/v1beta2"
 
-var plurals = map[object.GroupKind]string{widgetKind: "widgets", gizmoKind: "gizmos"}
+var plurals = map[object.GroupKind]string{widgetKind: "widgets", gizmoKind: "gizmos",
+	gadgetKind: "gadgets"}
 
 // customKind is a CustomResourceDefinition of the test's own. Its schema has one field that no
 // other revision has: objects that are stored show it at once, and lose that of the revision
@@ -38,6 +39,9 @@ func customKind(gk object.GroupKind, scope string, revision int) *unstructured.U
 	if err != nil {
 		panic(err) // the text is constant but for names
 	}
+	if gk == gadgetKind {
+		u.SetLabels(nil)
+	}
 	return u
 }
 
@@ -46,20 +50,24 @@ func field(revision int) string { return fmt.Sprintf("r%d", revision) }
 // beginKinds makes the kinds of the test, which go with it.
 func (w *workload) beginKinds() {
 	w.t.Helper()
-	if _, err := w.m.Writer().Create(w.ctx, crdKind, customKind(widgetKind, "Namespaced",
-		w.revision)); err != nil {
-		w.t.Fatal(err)
+	for _, gk := range []object.GroupKind{widgetKind, gadgetKind} {
+		if _, err := w.m.Writer().Create(w.ctx, crdKind, customKind(gk, "Namespaced",
+			w.revision)); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	w.t.Cleanup(func() {
 		w.ctx = context.WithoutCancel(w.ctx)
-		for _, gk := range []object.GroupKind{widgetKind, gizmoKind} {
+		for _, gk := range []object.GroupKind{widgetKind, gizmoKind, gadgetKind} {
 			if err := w.removeKind(gk); err != nil && !apierrors.IsNotFound(err) {
 				w.t.Error(err)
 			}
 		}
 	})
-	if err := w.served(widgetKind); err != nil {
-		w.t.Fatal(err)
+	for _, gk := range []object.GroupKind{widgetKind, gadgetKind} {
+		if err := w.served(gk); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	u := newObject(w.kind(widgetKind), w.namespaces[0], anchor)
 	u.Object["spec"] = map[string]any{"size": int64(0)}
