@@ -66,13 +66,21 @@ func testCoverage(missing bool) []*mgmtv1.ExplainCoverageResponse {
 	all := []*mgmtv1.ExplainCoverageResponse{
 		{Ref: ref(clusterAPI, "Cluster", "team-a", "web"), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED,
 			Reason: "kind of a provider", Unit: "team-a/web"},
+		{Ref: ref("acme.example.org", "Report", "team-a", "of-web"),
+			Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED, Unit: "team-a/web", CapturedOnly: true,
+			Reason: "owned by the Cluster; it is not restored: nothing is known of its kind"},
 		{Ref: ref("", "Secret", "team-a", "other"), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT,
 			Reason: "nothing names it"},
 	}
 	if missing {
-		all = append(all, &mgmtv1.ExplainCoverageResponse{Ref: ref("", "Secret", "team-a", "cloud"),
-			Coverage: mgmtv1.Coverage_COVERAGE_MISSING,
-			Reason:   "named by DockerCluster web, not there", Unit: "team-a/web"})
+		need := func(name, unit, by, field string) {
+			all = append(all, &mgmtv1.ExplainCoverageResponse{Ref: ref("", "Secret", "team-a", name),
+				Coverage: mgmtv1.Coverage_COVERAGE_MISSING, Reason: "it is needed", Unit: unit,
+				NeededBy: ref(clusterAPI, "Machine", "team-a", by), Field: field})
+		}
+		need("cloud", "team-a/web", "web-1", "spec.identityRef")
+		need("token", "team-a/web", "web-1", "spec.bootstrap.dataSecretName")
+		need("cloud", "", "lost", "spec.identityRef")
 	}
 	return all
 }

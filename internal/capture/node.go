@@ -166,7 +166,7 @@ func (r *NodeReader) clusterName(n *graph.Node, label, spec gjson.Result) string
 		return label.String()
 	case n.GroupKind() == capi.Secret:
 		return r.rows.ClusterOfSecret(n.Name)
-	case n.GroupKind() == capi.ConfigMap:
+	case n.GroupKind() == capi.ConfigMap, n.Related: // of the latter only metadata counts
 		return ""
 	}
 	return text(spec.Get("clusterName"))

@@ -132,12 +132,15 @@ func valueOf(o gjson.Result, key string) string {
 }
 
 // skips reports whether an error is that of a related kind alone, which is then not read: its list
-// is forbidden, or the server cannot give it, for example since a conversion webhook is down.
-// Objects of which nothing is known must not prevent a snapshot.
+// is forbidden, the server cannot give it, for example since a conversion webhook is down, or it is
+// gone. Objects of which nothing is known must not prevent a snapshot.
 func (r *relation) skips(k kube.Kind, err error) bool {
 	if err == nil || !r.is(k.GroupKind) || errors.Is(err, kube.ErrExpired) || errors.Is(err, ErrHistory) ||
-		errors.Is(err, kube.ErrExactRefused) || apierrors.IsNotFound(err) {
+		errors.Is(err, kube.ErrExactRefused) {
 		return false
+	}
+	if apierrors.IsNotFound(err) {
+		return true // the kind was removed, with its objects
 	}
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

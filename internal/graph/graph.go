@@ -103,6 +103,20 @@ func (g *Graph) findMissing() {
 	}
 }
 
+// NotRestorable returns the needs of captured objects that are in the graph and cannot be restored
+// (CapturedOnly).
+func (g *Graph) NotRestorable() []Missing {
+	var list []Missing
+	for _, n := range g.Nodes {
+		for _, need := range n.Needs {
+			if m := g.byRef[need.Ref]; m != nil && g.CapturedOnly(m) && !need.Optional && !need.Back {
+				list = append(list, Missing{Ref: need.Ref, By: n.Ref, Field: need.Field})
+			}
+		}
+	}
+	return list
+}
+
 // before returns the nodes that have to exist before n: owners, soft owners and the namespace.
 func (g *Graph) before(n *Node) []*Node {
 	var nodes []*Node

@@ -125,6 +125,7 @@ const (
 
 	// Taking a snapshot.
 	CodeMissing           Code = "missing"
+	CodeKindsNotRead      Code = "kinds-not-read"
 	CodeNotRemembered     Code = "not-remembered"
 	CodeShrunk            Code = "shrunk"
 	CodeTooManyReferences Code = "too-many-references"

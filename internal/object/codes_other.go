@@ -198,6 +198,13 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 				"snapshot.",
 		},
 		{
+			Code: CodeKindsNotRead, Area: AreaSnapshot, Severities: []Severity{Warning},
+			Meaning: "Kinds of which nothing is known could not be listed. Objects of them that belong to " +
+				"workload clusters are not in the snapshot.",
+			Next: "Allow the credentials to list them, or find out why the API server does not. A restore " +
+				"does not need such objects.",
+		},
+		{
 			Code: CodeNotRemembered, Area: AreaSnapshot, Severities: []Severity{Warning},
 			Meaning: "The snapshot is complete, but the catalog could not store what the next " +
 				"one reuses.",

@@ -42,7 +42,7 @@ func edgesOf(g *graph.Graph, n *graph.Node) []*mgmtv1.GraphEdge {
 			continue
 		}
 		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(o.Ref), Owner: true,
-			Field: "metadata.ownerReferences", Missing: g.Owner(o) == nil})
+			Field: "metadata.ownerReferences", Missing: g.Owner(o) == nil && !g.CapturedOnly(n)})
 	}
 	for _, need := range n.Needs {
 		missing := g.Node(need.Ref) == nil

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +147,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
 			Hint:    "the coverage of the source shows why"}))
 	}
-	for _, f := range omittedFindings(r.Omitted) {
+	for _, f := range slices.Concat(relatedFindings(r), omittedFindings(r.Omitted)) {
 		events = append(events, catalog.FindingEvent("", f))
 	}
 	if f, ok := checkSelected(o.Scope, r.Counts); ok {
@@ -161,6 +162,32 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 			Hint: "the next snapshot writes everything; check the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
+}
+
+// relatedFindings reports what a snapshot says of kinds of which nothing is known: objects that are
+// needed and cannot be restored, and kinds that were not read.
+func relatedFindings(r *snapshot.Result) (findings []object.Finding) {
+	for _, m := range r.NotRestorable {
+		findings = append(findings, object.Finding{Severity: object.Warning,
+			Code: object.CodeCapturedOnly, Ref: m.Ref,
+			Message: fmt.Sprintf("%s needs it (%s), and nothing is known of its kind: it is captured and "+
+				"not restored", m.By, m.Field),
+			Hint: "add " + m.GroupKind().String() + " to spec.kinds of mgmtd"})
+	}
+	byReason := map[string][]string{}
+	for _, k := range r.Unread {
+		byReason[k.Reason] = append(byReason[k.Reason], k.String())
+	}
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		kinds := byReason[reason]
+		findings = append(findings, object.Finding{Severity: object.Warning,
+			Code: object.CodeKindsNotRead,
+			Message: fmt.Sprintf("%d kinds were not searched for objects that belong to workload "+
+				"clusters, since %s: %s", len(kinds), reason, strings.Join(kinds, ", ")),
+			Hint: "allow to list them; nothing is known of these kinds, so that a restore does not need " +
+				"them"})
+	}
+	return findings
 }
 
 // reportedOmitted is how many omitted objects are findings of their own: a tenant may make many.

@@ -179,13 +179,13 @@ func countUp(t *testing.T, m *kube.Mgmt, namespace string) (stop func()) {
 }
 
 // keys makes keys and an empty encrypted store.
-func newStore(t *testing.T) *store.Store {
+func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	return newStoreIn(t, t.TempDir())
 }
 
 // newKeysIn makes keys in a folder and loads all of them.
-func newKeysIn(t *testing.T, dir string) *store.Keys {
+func newKeysIn(t testing.TB, dir string) *store.Keys {
 	t.Helper()
 	generated, err := store.Keygen(dir+"/keys", time.Now())
 	if err != nil {
@@ -201,7 +201,7 @@ func newKeysIn(t *testing.T, dir string) *store.Keys {
 	return keys
 }
 
-func newStoreIn(t *testing.T, dir string) *store.Store {
+func newStoreIn(t testing.TB, dir string) *store.Store {
 	t.Helper()
 	keys := newKeysIn(t, dir)
 	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,

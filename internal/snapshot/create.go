@@ -118,6 +118,9 @@ func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) 
 type Result struct {
 	store.Signed
 	Missing []graph.Missing
+	// NotRestorable are objects that captured ones name and of whose kinds nothing is known: they are
+	// captured, and not restored.
+	NotRestorable []graph.Missing
 	// Unread are kinds of which it is not known whether objects are related to captured ones.
 	Unread []capture.Unread
 	// Omitted are objects that have too many references.
@@ -200,7 +203,8 @@ func createWithin(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
-		Omitted: captured.cut.Omitted, Unread: captured.cut.Unread, PassedOver: passed,
+		NotRestorable: captured.cut.Graph.NotRestorable(),
+		Omitted:       captured.cut.Omitted, Unread: captured.cut.Unread, PassedOver: passed,
 		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
 		Contents: captured.contents}
 	if before != nil {

@@ -25,7 +25,7 @@ import (
 
 // chainFixture creates snapshots of one source with a catalog and a cache, as the service does.
 type chainFixture struct {
-	t      *testing.T
+	t      testing.TB
 	source *hooked // of the snapshots
 	m      *kube.Mgmt
 	st     *store.Store
@@ -39,10 +39,13 @@ type chainFixture struct {
 	refuses func(kube.Kind) bool // kinds that the source does not read as of a resourceVersion
 }
 
-func newChainFixture(t *testing.T) *chainFixture {
+func newChainFixture(t testing.TB) *chainFixture { return newChainFixtureOn(t, 0) }
+
+// newChainFixtureOn makes a fixture whose source is another server.
+func newChainFixtureOn(t testing.TB, server int) *chainFixture {
 	t.Helper()
 	dir := t.TempDir()
-	r := &chainFixture{t: t, m: servers.Connect(t, 0), st: newStoreIn(t, dir), dir: dir}
+	r := &chainFixture{t: t, m: servers.Connect(t, server), st: newStoreIn(t, dir), dir: dir}
 	r.source = &hooked{Source: r.m.Reader()}
 	r.newCatalog()
 	return r
@@ -272,7 +275,7 @@ func (r *chainFixture) anotherSigningKey() {
 	}
 }
 
-func recipientIn(t *testing.T, dir string) string {
+func recipientIn(t testing.TB, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(dir + "recipient.txt")
 	if err != nil {

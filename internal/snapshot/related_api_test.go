@@ -24,7 +24,7 @@ const relatedGroup = "related.mgmtd.dev"
 // relatedFixture is a source with kinds of which nothing is known: no row, and no label of Cluster
 // API on their CRDs.
 type relatedFixture struct {
-	t               *testing.T
+	t               testing.TB
 	m               *kube.Mgmt
 	gadget, tenant  kube.Kind
 	namespace       string

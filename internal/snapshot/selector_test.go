@@ -28,7 +28,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-func selector(t *testing.T, text string) graph.Selector {
+func selector(t testing.TB, text string) graph.Selector {
 	t.Helper()
 	s, err := graph.ParseSelector(text)
 	if err != nil {

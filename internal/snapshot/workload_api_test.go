@@ -37,7 +37,7 @@ var errNothing = errors.New("nothing to do that with")
 // workload does random things to a source: what, follows from its seed; what the garbage collector
 // makes of them meanwhile, does not.
 type workload struct {
-	t          *testing.T
+	t          testing.TB
 	ctx        context.Context
 	m          *kube.Mgmt
 	rand       *rand.Rand
@@ -85,7 +85,7 @@ var operations = []operation{
 	{"add or remove kind", (*workload).comeOrGo, true},
 }
 
-func newWorkload(t *testing.T, m *kube.Mgmt, r *rand.Rand) *workload {
+func newWorkload(t testing.TB, m *kube.Mgmt, r *rand.Rand) *workload {
 	t.Helper()
 	w := &workload{t: t, ctx: t.Context(), m: m, rand: r, did: map[string]int{}}
 	if _, err := m.Reader().List(t.Context(), kube.NamespaceKind, kube.ListOptions{},

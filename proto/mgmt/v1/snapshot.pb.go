@@ -1376,7 +1376,15 @@ type ExplainCoverageResponse struct {
 	// Why, in a few words.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The unit it belongs to, "namespace/name"; empty for shared objects and those without a unit.
-	Unit          string `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`
+	Unit string `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`
+	// What needs a missing object; the unit is that of this one. Missing objects come last, those that
+	// one object needs one after the other.
+	NeededBy *Ref `protobuf:"bytes,5,opt,name=needed_by,json=neededBy,proto3" json:"needed_by,omitempty"`
+	// The field of needed_by that names the missing object.
+	Field string `protobuf:"bytes,6,opt,name=field,proto3" json:"field,omitempty"`
+	// Nothing is known of its kind: it is captured since it is related to another object, and it is
+	// not restored.
+	CapturedOnly  bool `protobuf:"varint,7,opt,name=captured_only,json=capturedOnly,proto3" json:"captured_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1437,6 +1445,27 @@ func (x *ExplainCoverageResponse) GetUnit() string {
 		return x.Unit
 	}
 	return ""
+}
+
+func (x *ExplainCoverageResponse) GetNeededBy() *Ref {
+	if x != nil {
+		return x.NeededBy
+	}
+	return nil
+}
+
+func (x *ExplainCoverageResponse) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *ExplainCoverageResponse) GetCapturedOnly() bool {
+	if x != nil {
+		return x.CapturedOnly
+	}
+	return false
 }
 
 // DiffSnapshotsRequest names what is compared.
@@ -3569,12 +3598,15 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x02 \x03(\tR\n" +
 	"namespaces\x12\x1a\n" +
-	"\bselector\x18\x03 \x01(\tR\bselector\"\x94\x01\n" +
+	"\bselector\x18\x03 \x01(\tR\bselector\"\xfa\x01\n" +
 	"\x17ExplainCoverageResponse\x12\x1e\n" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12-\n" +
 	"\bcoverage\x18\x02 \x01(\x0e2\x11.mgmt.v1.CoverageR\bcoverage\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xd9\x01\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\x12)\n" +
+	"\tneeded_by\x18\x05 \x01(\v2\f.mgmt.v1.RefR\bneededBy\x12\x14\n" +
+	"\x05field\x18\x06 \x01(\tR\x05field\x12#\n" +
+	"\rcaptured_only\x18\a \x01(\bR\fcapturedOnly\"\xd9\x01\n" +
 	"\x14DiffSnapshotsRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
@@ -3868,60 +3900,61 @@ var file_mgmt_v1_snapshot_proto_depIdxs = []int32{
 	9,  // 14: mgmt.v1.GetSnapshotResponse.selection:type_name -> mgmt.v1.Selection
 	44, // 15: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
 	3,  // 16: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
-	44, // 17: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
-	4,  // 18: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
-	9,  // 19: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
-	44, // 20: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
-	44, // 21: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
-	21, // 22: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
-	24, // 23: mgmt.v1.ObjectFilter.objects:type_name -> mgmt.v1.ObjectName
-	23, // 24: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
-	44, // 25: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
-	44, // 26: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
-	23, // 27: mgmt.v1.ExtractObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
-	31, // 28: mgmt.v1.ExtractObjectsResponse.progress:type_name -> mgmt.v1.ExtractProgress
-	32, // 29: mgmt.v1.ExtractObjectsResponse.object:type_name -> mgmt.v1.ExtractedObject
-	44, // 30: mgmt.v1.ExtractedObject.ref:type_name -> mgmt.v1.Ref
-	6,  // 31: mgmt.v1.FindObjectResponse.snapshot:type_name -> mgmt.v1.Snapshot
-	26, // 32: mgmt.v1.FindObjectResponse.object:type_name -> mgmt.v1.ListObjectsResponse
-	5,  // 33: mgmt.v1.FindObjectResponse.history:type_name -> mgmt.v1.ObjectHistory
-	1,  // 34: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
-	46, // 35: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	45, // 36: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
-	46, // 37: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
-	10, // 38: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
-	12, // 39: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
-	14, // 40: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
-	16, // 41: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
-	18, // 42: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
-	20, // 43: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
-	25, // 44: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
-	27, // 45: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
-	29, // 46: mgmt.v1.SnapshotService.ExtractObjects:input_type -> mgmt.v1.ExtractObjectsRequest
-	33, // 47: mgmt.v1.SnapshotService.FindObject:input_type -> mgmt.v1.FindObjectRequest
-	35, // 48: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
-	37, // 49: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
-	39, // 50: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
-	41, // 51: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
-	11, // 52: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
-	13, // 53: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
-	15, // 54: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
-	17, // 55: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
-	19, // 56: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
-	22, // 57: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
-	26, // 58: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
-	28, // 59: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
-	30, // 60: mgmt.v1.SnapshotService.ExtractObjects:output_type -> mgmt.v1.ExtractObjectsResponse
-	34, // 61: mgmt.v1.SnapshotService.FindObject:output_type -> mgmt.v1.FindObjectResponse
-	36, // 62: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
-	38, // 63: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
-	40, // 64: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
-	42, // 65: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
-	52, // [52:66] is the sub-list for method output_type
-	38, // [38:52] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	44, // 17: mgmt.v1.ExplainCoverageResponse.needed_by:type_name -> mgmt.v1.Ref
+	44, // 18: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
+	4,  // 19: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
+	9,  // 20: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
+	44, // 21: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
+	44, // 22: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
+	21, // 23: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
+	24, // 24: mgmt.v1.ObjectFilter.objects:type_name -> mgmt.v1.ObjectName
+	23, // 25: mgmt.v1.ListObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
+	44, // 26: mgmt.v1.ListObjectsResponse.ref:type_name -> mgmt.v1.Ref
+	44, // 27: mgmt.v1.GetObjectResponse.ref:type_name -> mgmt.v1.Ref
+	23, // 28: mgmt.v1.ExtractObjectsRequest.filter:type_name -> mgmt.v1.ObjectFilter
+	31, // 29: mgmt.v1.ExtractObjectsResponse.progress:type_name -> mgmt.v1.ExtractProgress
+	32, // 30: mgmt.v1.ExtractObjectsResponse.object:type_name -> mgmt.v1.ExtractedObject
+	44, // 31: mgmt.v1.ExtractedObject.ref:type_name -> mgmt.v1.Ref
+	6,  // 32: mgmt.v1.FindObjectResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	26, // 33: mgmt.v1.FindObjectResponse.object:type_name -> mgmt.v1.ListObjectsResponse
+	5,  // 34: mgmt.v1.FindObjectResponse.history:type_name -> mgmt.v1.ObjectHistory
+	1,  // 35: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
+	46, // 36: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	45, // 37: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
+	46, // 38: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
+	10, // 39: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
+	12, // 40: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
+	14, // 41: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
+	16, // 42: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
+	18, // 43: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
+	20, // 44: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
+	25, // 45: mgmt.v1.SnapshotService.ListObjects:input_type -> mgmt.v1.ListObjectsRequest
+	27, // 46: mgmt.v1.SnapshotService.GetObject:input_type -> mgmt.v1.GetObjectRequest
+	29, // 47: mgmt.v1.SnapshotService.ExtractObjects:input_type -> mgmt.v1.ExtractObjectsRequest
+	33, // 48: mgmt.v1.SnapshotService.FindObject:input_type -> mgmt.v1.FindObjectRequest
+	35, // 49: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
+	37, // 50: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
+	39, // 51: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
+	41, // 52: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
+	11, // 53: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
+	13, // 54: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
+	15, // 55: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
+	17, // 56: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
+	19, // 57: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
+	22, // 58: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
+	26, // 59: mgmt.v1.SnapshotService.ListObjects:output_type -> mgmt.v1.ListObjectsResponse
+	28, // 60: mgmt.v1.SnapshotService.GetObject:output_type -> mgmt.v1.GetObjectResponse
+	30, // 61: mgmt.v1.SnapshotService.ExtractObjects:output_type -> mgmt.v1.ExtractObjectsResponse
+	34, // 62: mgmt.v1.SnapshotService.FindObject:output_type -> mgmt.v1.FindObjectResponse
+	36, // 63: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
+	38, // 64: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
+	40, // 65: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
+	42, // 66: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
+	53, // [53:67] is the sub-list for method output_type
+	39, // [39:53] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_snapshot_proto_init() }
