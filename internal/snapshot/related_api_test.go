@@ -5,15 +5,18 @@ package snapshot_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -196,6 +199,102 @@ func TestAPIRelatedObjectsAreCaptured(t *testing.T) {
 				if !n.Related || (n.Unit == unit) != (n.Namespace != "") {
 					t.Errorf("%s: related %v, unit %q", n.Ref, n.Related, n.Unit)
 				}
+			}
+		})
+	}
+}
+
+// TestAPIUnrelatedObjectsAreNotHeld: nothing of them is in the cut, nor in what the next capture
+// starts from: a source may have very many.
+func TestAPIUnrelatedObjectsAreNotHeld(t *testing.T) {
+	f := newRelatedFixture(t, "unheld-")
+	cut, err := capture.Exact(t.Context(), f.m.Reader(), capture.Scope{}, nil,
+		func(*graph.Node, []byte) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []string
+	for _, n := range slices.Concat(cut.Graph.Nodes, cut.NotCaptured) {
+		if n.Group == relatedGroup {
+			held = append(held, n.Name)
+		}
+	}
+	for _, name := range []string{"unrelated", "two-hops-up", "two-hops-down"} {
+		if slices.Contains(held, name) {
+			t.Errorf("%s is held: %v", name, held)
+		}
+	}
+}
+
+// TestAPIKindsThatCannotBeListedAreReported: a kind of which nothing is known and that we may not
+// list, or that the server cannot list, or that is gone, does not prevent a snapshot. The next one
+// reads the kind again.
+func TestAPIKindsThatCannotBeListedAreReported(t *testing.T) {
+	f := newRelatedFixture(t, "unread-")
+	gadgets := schema.GroupResource{Group: relatedGroup, Resource: "gadgets"}
+	for name, refusal := range map[string]error{
+		"forbidden": apierrors.NewForbidden(gadgets, "", nil),
+		"broken":    apierrors.NewInternalError(errors.New("conversion webhook is down")),
+		"gone":      apierrors.NewNotFound(gadgets, ""),
+	} {
+		for way, limit := range map[string]int{"small": exactLists, "large": watches} {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				r := newChainFixture(t)
+				r.exactLimit = limit
+				refused := false
+				r.source.onList = func(k kube.Kind, _ kube.ListOptions) error {
+					if k.GroupKind != f.gadget.GroupKind {
+						return nil
+					}
+					refused = true
+					return fmt.Errorf("list %s: %w", k.GroupKind, refusal)
+				}
+				taken, err := snapshot.Create(t.Context(), r.options())
+				if err != nil || !refused {
+					t.Fatal(err, refused)
+				}
+				if reported := len(taken.Unread) == 1 &&
+					taken.Unread[0].GroupKind == f.gadget.GroupKind; reported != (name != "gone") {
+					t.Errorf("not read: %v", taken.Unread)
+				}
+				if got := f.relatedIn(r.open(r.st, taken.Envelope).Snapshot); !slices.Equal(got,
+					[]string{"Tenant/of-namespace"}) {
+					t.Errorf("captured %v", got)
+				}
+				r.source.onList = nil
+				taken, _ = r.take(nil)
+				if got := f.relatedIn(r.open(r.st, taken.Envelope).Snapshot); len(taken.Unread) > 0 ||
+					!slices.Equal(got, f.captured) {
+					t.Errorf("then %v, not read %v", got, taken.Unread)
+				}
+			})
+		}
+	}
+}
+
+// TestAPIRelatedObjectsAreReadOnce: a snapshot reads those that changed, and finds an owner that
+// nothing but the object that it owns shows.
+func TestAPIRelatedObjectsAreReadOnce(t *testing.T) {
+	f := newRelatedFixture(t, "again-")
+	other := f.get(kube.SecretKind, "w-00000-sa")
+	for way, limit := range map[string]int{"small": exactLists, "large": watches} {
+		t.Run(way, func(t *testing.T) {
+			r := newChainFixture(t)
+			r.exactLimit = limit
+			r.take(nil)
+			if taken, _ := r.take(nil); taken.Read > 0 {
+				t.Errorf("%d objects read though nothing changed", taken.Read)
+			}
+			name := "new-owner-" + way
+			owner := f.make(f.gadget, name, nil)
+			r.take(nil) // it owns nothing so far
+			other = f.get(kube.SecretKind, other.GetName())
+			addOwner(other, owner)
+			f.update(kube.SecretKind, other)
+			taken, _ := r.take(nil)
+			if got := f.relatedIn(r.open(r.st, taken.Envelope).Snapshot); !slices.Contains(got,
+				"Gadget/"+name) || taken.Read != 2 {
+				t.Errorf("captured %v, %d objects read", got, taken.Read)
 			}
 		})
 	}

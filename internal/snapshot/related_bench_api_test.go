@@ -24,8 +24,12 @@ func BenchmarkSnapshotBesideUnrelatedObjects(b *testing.B) {
 	measure := func(b *testing.B, limit int) {
 		f := newChainFixtureOn(b, crowded)
 		f.exactLimit = limit
+		w := &workload{t: b, ctx: b.Context(), m: f.m}
 		create := func(b *testing.B, full bool) {
 			for b.Loop() {
+				if err := w.renew(); err != nil { // as components do all the time
+					b.Fatal(err)
+				}
 				o := f.options()
 				o.Cache, o.Full = &f.cache, full
 				if _, err := snapshot.Create(b.Context(), o); err != nil {
