@@ -23,6 +23,10 @@ of Cluster API: what is of the groups of infrastructure, bootstrap and control p
 its Cluster, and anything else that has the labels of clusterctl is created after the release
 (` + "`pause-unknown`" + `). Add such a kind in ` + "`spec.kinds`" + ` ([config.md](config.md#kinds)).
 
+Objects of any other custom kind are captured when they own a captured object, are owned by one, or
+have the label of a workload cluster. They are not restored or moved (` + "`captured-only`" + `) until
+their kind is in ` + "`spec.kinds`" + `.
+
 A kind that is marked as captured by a dot (•) is in every snapshot, whatever the labels of its CRD
 say. All others are captured where the CRD has the labels of clusterctl or of a contract, as
 clusterctl and the Cluster API operator install it.

@@ -18,8 +18,8 @@ import (
 )
 
 // manyDropped is how many unrelated objects of one kind a capture of a small source lists, with a
-// verified baseline. That takes about 40 ms for each thousand. Where there are more, it watches what
-// changed, which takes one to two seconds for any number.
+// verified baseline. That takes about 40 ms for each thousand. Where there are more, the capture
+// watches what changed, which takes one to two seconds for any number.
 const manyDropped = 10_000
 
 // Unread is a kind whose related objects a capture could not look for, and why.
@@ -136,8 +136,8 @@ func valueOf(o gjson.Result, key string) string {
 // is forbidden, the server cannot give it, for example since a conversion webhook is down, or it is
 // gone. Objects of which nothing is known must not prevent a snapshot.
 func (r *relation) skips(k kube.Kind, err error) bool {
-	if err == nil || !r.is(k.GroupKind) || errors.Is(err, kube.ErrExpired) || errors.Is(err, ErrHistory) ||
-		errors.Is(err, kube.ErrExactRefused) {
+	if err == nil || !r.is(k.GroupKind) || errors.Is(err, kube.ErrExpired) ||
+		errors.Is(err, ErrHistory) || errors.Is(err, kube.ErrExactRefused) {
 		return false
 	}
 	if apierrors.IsNotFound(err) {

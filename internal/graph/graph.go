@@ -103,11 +103,20 @@ func (g *Graph) findMissing() {
 	}
 }
 
-// NotRestorable returns the needs of captured objects that are in the graph and cannot be restored
-// (CapturedOnly).
+// NotRestorable returns the owners and needs of captured objects that are in the graph and cannot be
+// restored (CapturedOnly).
 func (g *Graph) NotRestorable() []Missing {
 	var list []Missing
 	for _, n := range g.Nodes {
+		if g.CapturedOnly(n) {
+			continue
+		}
+		for _, o := range n.Owners {
+			if m := g.Owner(o); m != nil && g.CapturedOnly(m) {
+				list = append(list, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences",
+					Owner: true})
+			}
+		}
 		for _, need := range n.Needs {
 			if m := g.byRef[need.Ref]; m != nil && g.CapturedOnly(m) && !need.Optional && !need.Back {
 				list = append(list, Missing{Ref: need.Ref, By: n.Ref, Field: need.Field})
@@ -143,9 +152,9 @@ func (g *Graph) before(n *Node) []*Node {
 	return nodes
 }
 
-// CapturedOnly reports whether n is of a kind of which nothing is known: it was captured since it is
-// related to another object, and cannot be restored. It belongs where its relatives do, and brings
-// nothing along: it needs no other node, and no claim passes through it.
+// CapturedOnly reports whether n is of a kind of which nothing is known: it was captured since it
+// is related to another object, and cannot be restored. It belongs to the unit of its relatives and
+// brings nothing along: it needs no other node, and no claim passes through it.
 func (g *Graph) CapturedOnly(n *Node) bool { return n.Related && !g.Rows.Known(n.GroupKind()) }
 
 // needed returns all nodes that n needs: those before it, and those of a reference from or to it.

@@ -49,6 +49,15 @@ func TestRelatedObjectsBelongWhereTheirRelativesDo(t *testing.T) {
 	if len(g.Missing) > 0 {
 		t.Errorf("missing %v", g.Missing)
 	}
+	var without []string
+	for _, m := range g.NotRestorable() {
+		without = append(without, m.By.String()+" "+m.Ref.String())
+	}
+	slices.Sort(without)
+	if want := []string{clusterA + " " + account, clusterB + " " + account,
+		"Secret/ns/b-ca " + report, "Secret/ns/of-account " + account}; !slices.Equal(without, want) {
+		t.Errorf("not restorable %v, want %v", without, want)
+	}
 	got := refs(g.Select(map[string]bool{"ns/a": true}, nil))
 	want := []string{account, clusterA, "Namespace/ns", report, "Secret/ns/a-ca"}
 	slices.Sort(got)

@@ -32,7 +32,7 @@ type relatedFixture struct {
 	gadget, tenant  kube.Kind
 	namespace       string
 	cluster, secret *unstructured.Unstructured
-	captured, notIn []string
+	captured        []string
 	clusterKind     kube.Kind
 }
 

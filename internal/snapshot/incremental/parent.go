@@ -231,7 +231,8 @@ func (p *Parent) Baseline(i Inspection) *capture.Baseline {
 	}
 	return &capture.Baseline{
 		ResourceVersion: p.Snapshot.ResourceVersion, Kinds: p.Index.Head.Kinds,
-		NotInCut: slices.Concat(p.Index.Head.NotInCut, p.Index.Head.Unread), Nodes: p.Index.Nodes, Cut: p.Cut,
+		NotInCut: slices.Concat(p.Index.Head.NotInCut, p.Index.Head.Unread),
+		Nodes:    p.Index.Nodes, Cut: p.Cut,
 		HistoryVerified: i.HistoryVerified,
 	}
 }
