@@ -140,16 +140,16 @@ func (r *relation) skips(k kube.Kind, err error) bool {
 		errors.Is(err, ErrHistory) || errors.Is(err, kube.ErrExactRefused) {
 		return false
 	}
-	if apierrors.IsNotFound(err) {
-		return true // the kind was removed, with its objects
-	}
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return false
 	}
 	reason := "the API server does not list it"
-	if apierrors.IsForbidden(err) {
+	switch {
+	case apierrors.IsForbidden(err):
 		reason = "the credentials may not list it"
+	case apierrors.IsNotFound(err): // its CRD was just created or deleted
+		reason = "the API server does not serve it"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
