@@ -103,8 +103,8 @@ func (g *Graph) findMissing() {
 	}
 }
 
-// NotRestorable returns the owners and needs of captured objects that are in the graph and cannot be
-// restored (CapturedOnly).
+// NotRestorable returns the owners and needs of captured objects that are in the graph and cannot
+// be restored (CapturedOnly).
 func (g *Graph) NotRestorable() []Missing {
 	var list []Missing
 	for _, n := range g.Nodes {

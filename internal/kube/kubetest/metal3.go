@@ -4,13 +4,9 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/object"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // InstallMetal3 installs the CRDs of the Bare Metal Operator on all servers for the time of one
@@ -21,54 +17,23 @@ func (s *Servers) InstallMetal3(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range s.n {
-		var crds []*unstructured.Unstructured
-		for _, crd := range all {
-			if strings.HasSuffix(kindOf(crd), ".metal3.io") &&
-				!strings.HasSuffix(kindOf(crd), ".ipam.metal3.io") {
-				crds = append(crds, crd.DeepCopy())
-			}
+	var kinds, names []string
+	for _, crd := range all {
+		if kind := kindOf(crd); strings.HasSuffix(kind, ".metal3.io") &&
+			!strings.HasSuffix(kind, ".ipam.metal3.io") {
+			kinds, names = append(kinds, kind), append(names, crd.GetName())
 		}
-		install(t, s.Connect(t, i), crds)
 	}
-}
-
-var crdKind = kube.Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
-	Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
-
-// install creates CRDs and waits until each one is served.
-func install(t testing.TB, m *kube.Mgmt, crds []*unstructured.Unstructured) {
-	t.Helper()
-	for _, crd := range crds {
-		made, err := m.Writer().Create(t.Context(), crdKind, crd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			err := m.Writer().Delete(context.Background(), crdKind, "", made.GetName(), made.GetUID(), "")
-			if err != nil && !apierrors.IsNotFound(err) {
-				t.Error(err)
-			}
-		})
-	}
-	for _, crd := range crds {
-		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-		kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
-		for deadline := time.Now().Add(startTimeout); ; {
-			kinds, err := m.Reader().Kinds(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if k, ok := kube.FindKind(kinds, object.GroupKind{Group: group, Kind: kind}); ok {
-				if _, err = m.Reader().List(t.Context(), k, kube.ListOptions{Limit: 1},
-					func([]byte) error { return nil }); err == nil {
-					break
+	t.Cleanup(func() {
+		for i := range s.n {
+			client := s.dynamic(t, i).Resource(crds)
+			for _, name := range names {
+				err := client.Delete(context.Background(), name, metav1.DeleteOptions{})
+				if err != nil && !apierrors.IsNotFound(err) {
+					t.Error(err)
 				}
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is not served: %v", crd.GetName(), err)
-			}
-			time.Sleep(100 * time.Millisecond)
 		}
-	}
+	})
+	s.InstallProviders(t, kinds)
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
@@ -88,6 +89,33 @@ func (s *Servers) InstallProviders(t testing.TB, kinds []string) {
 		if err := s.awaitServed(t.Context(), s.dynamic(t, i), wanted); err != nil {
 			t.Fatal(err)
 		}
+		if err := awaitDiscovered(t.Context(), s.Connect(t, i), wanted); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// awaitDiscovered waits until discovery names the kind of each CRD.
+func awaitDiscovered(ctx context.Context, m *kube.Mgmt, wanted []*unstructured.Unstructured) error {
+	for {
+		kinds, err := m.Reader().Kinds(ctx)
+		if err != nil {
+			return err
+		}
+		found := map[string]bool{}
+		for _, k := range kinds {
+			found[k.GroupKind.String()] = true
+		}
+		missing := slices.IndexFunc(wanted, func(crd *unstructured.Unstructured) bool {
+			return !found[kindOf(crd)]
+		})
+		if missing < 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("await %s in discovery: %w", wanted[missing].GetName(), ctx.Err())
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
