@@ -13,8 +13,8 @@ func addonRows() []Row {
 	helm := func(kind string) object.GroupKind {
 		return object.GroupKind{Group: GroupAddons, Kind: kind}
 	}
-	secrets := []Reference{{Path: "spec.credentials.secret", To: Secret},
-		{Path: "spec.tlsConfig.caSecret", To: Secret}}
+	secrets := []Reference{{Path: "spec.credentials.secret", To: Secret, Required: true},
+		{Path: "spec.tlsConfig.caSecret", To: Secret, Required: true}}
 	return []Row{
 		{GroupKind: ClusterResourceSet, Source: addonTypes, Provenance: WithControllers,
 			Pause: PauseByAnnotation, Shared: true,

@@ -7,7 +7,7 @@ import (
 )
 
 // awsIdentityRef is {kind, name}, with the group of the provider.
-var awsIdentityRef = Reference{Path: "identityRef",
+var awsIdentityRef = Reference{Path: "identityRef", Required: true,
 	To: object.GroupKind{Group: GroupInfrastructure}}
 
 // awsProviders is cluster-api-provider-aws, with EKS, Fargate and ROSA.
@@ -45,7 +45,7 @@ func awsRows() []Row {
 		Row{GroupKind: controlPlaneKind("ROSAControlPlane"), Source: rosa, Provenance: OnAPIServer,
 			Pause: PauseWithCluster, RunsCode: runsMachineCode,
 			Refs: below(inSpec, awsIdentityRef,
-				Reference{Path: "credentialsSecretRef", To: Secret},
+				Reference{Path: "credentialsSecretRef", To: Secret, Required: true},
 				Reference{Path: "rosaRoleConfigRef", To: infraKind("ROSARoleConfig")},
 				Reference{Path: "rosaNetworkRef", To: infraKind("ROSANetwork")},
 				Reference{Path: "externalAuthProviders.#.oidcClients.#.clientSecret", To: Secret},
@@ -54,18 +54,19 @@ func awsRows() []Row {
 		// No controller of these two reads a pause.
 		Row{GroupKind: infraKind("ROSARoleConfig"), Source: rosa, Provenance: OnAPIServer,
 			Pause: PauseUnknown, Refs: below(inSpec, awsIdentityRef,
-				Reference{Path: "credentialsSecretRef", To: Secret})},
+				Reference{Path: "credentialsSecretRef", To: Secret, Required: true})},
 		Row{GroupKind: infraKind("ROSANetwork"), Source: rosa, Provenance: OnAPIServer,
 			Pause: PauseUnknown, Refs: below(inSpec, awsIdentityRef)},
 		Row{GroupKind: infraKind("AWSClusterControllerIdentity"), Source: identity,
 			Provenance: OnAPIServer, Pause: PauseNone, RunsCode: usesCredentials},
 		Row{GroupKind: infraKind("AWSClusterRoleIdentity"), Source: identity, Provenance: OnAPIServer,
 			Pause: PauseNone, RunsCode: usesCredentials,
-			Refs: []Reference{{Path: "spec.sourceIdentityRef", To: awsIdentityRef.To}}},
+			Refs: []Reference{{Path: "spec.sourceIdentityRef", To: awsIdentityRef.To, Required: true}}},
 		Row{GroupKind: infraKind("AWSClusterStaticIdentity"), Provenance: OnAPIServer, Pause: PauseNone,
 			Source:   identity + "; pkg/cloud/scope/session.go (GetManagerNamespace)",
 			RunsCode: usesCredentials,
-			Refs:     []Reference{{Path: "spec.secretRef", To: Secret, Controller: "capa-system"}}})
+			Refs: []Reference{{Path: "spec.secretRef", To: Secret, Required: true,
+				Controller: "capa-system"}}})
 }
 
 // machineConfigs returns the rows of bootstrap kinds with files and users as kubeadm has them, and

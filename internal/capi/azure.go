@@ -18,7 +18,7 @@ const asoSource = "azure-service-operator v2, docs: annotations, authentication;
 	"cluster-api-provider-azure v1.26, azure/services/aso/aso.go"
 
 var asoRefs = []Reference{
-	{Path: "metadata.annotations[" + credentialFrom + "]", To: Secret},
+	{Path: "metadata.annotations[" + credentialFrom + "]", To: Secret, Required: true},
 	{Name: "aso-credential", To: Secret, Optional: true},
 	{Path: "spec.owner", SoftOwner: true},
 }
@@ -61,8 +61,8 @@ func azureProviders() []Project {
 func azureRows() []Row {
 	const types = "cluster-api-provider-azure v1.26, api/v1beta1"
 	identity := infraKind("AzureClusterIdentity")
-	ref := Reference{Path: "identityRef", To: identity}
-	resources := Reference{To: Secret,
+	ref := Reference{Path: "identityRef", To: identity, Required: true}
+	resources := Reference{To: Secret, Required: true,
 		Path: "resources.#.metadata.annotations[" + credentialFrom + "]"}
 	row := Row{Source: types, Provenance: OnAPIServer}
 	rows := slices.Concat(
@@ -78,7 +78,7 @@ func azureRows() []Row {
 		infraKind("AzureMachinePool"), infraKind("AzureMachinePoolMachine"))...)
 	return append(rows, Row{GroupKind: identity, Source: types, Provenance: OnAPIServer,
 		Pause: PauseNone, RunsCode: usesCredentials,
-		Refs: []Reference{{Path: "spec.clientSecret", To: Secret}}})
+		Refs: []Reference{{Path: "spec.clientSecret", To: Secret, Required: true}}})
 }
 
 // asoRows are the kinds whose owner is of a known kind.

@@ -36,15 +36,13 @@ func coreRows() []Row {
 			VolatileConditions: []string{conditionPaused, conditionTopologyReconciled},
 			// cluster-api v1.14, util/secret/consts.go; clusterctl has the same list
 			SecretSuffixes: []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"},
-			Required: []RequiredField{{Path: "spec.infrastructureRef"},
-				{Path: "spec.controlPlaneRef"}},
 			Refs: []Reference{
 				{Path: "spec.topology.classRef", To: ClusterClass, SoftOwner: true},
 				// v1beta1: a name, and its namespace in the field next to it
 				{Path: "spec.topology.class", Namespace: "spec.topology.classNamespace", To: ClusterClass,
 					SoftOwner: true},
-				{Path: "spec.infrastructureRef"},
-				{Path: "spec.controlPlaneRef"},
+				{Path: "spec.infrastructureRef", Required: true},
+				{Path: "spec.controlPlaneRef", Required: true},
 				{Path: "spec.topology.controlPlane.healthCheck.remediation.templateRef"},
 				{Path: "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef"},
 				{Path: "spec.topology.controlPlane.machineHealthCheck.remediationTemplate"}, // v1beta1
@@ -57,10 +55,10 @@ func coreRows() []Row {
 			// class that names its templates at the version of the source.
 			GoodConditions:  []string{"VariablesReady", "VariablesReconciled"},
 			ReconciledFirst: true, Refs: classRefs()},
-		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec."),
+		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster,
 			// A Machine with a Node has used its bootstrap data.
-			Required: append(machineRequired("spec."), RequiredField{Path: "spec.bootstrap.dataSecretName",
-				Unless: "status.nodeRef"}),
+			Refs: append(machineRefs("spec.", true), Reference{Path: "spec.bootstrap.dataSecretName",
+				To: Secret, Required: true, Unless: "status.nodeRef"}),
 			Volatile: []VolatileField{
 				// A newer kubeadm control plane writes its own readiness gates into the Machines that there
 				// are, and removes an annotation of 1.10 and older (cluster-api v1.14,
@@ -72,15 +70,13 @@ func coreRows() []Row {
 		// there is none (cluster-api v1.14, core/reconcilers/machinedeployment/mdutil).
 		{GroupKind: core("MachineSet"), Source: capiTypes, Pause: PauseWithCluster,
 			// Nothing is required: an old MachineSet without replicas often outlives its templates.
-			Volatile: autoscaled, Refs: machineRefs("spec.template.spec."),
+			Volatile: autoscaled, Refs: append(machineRefs("spec.template.spec.", false), templateData),
 			Compared: []ComparedField{{Path: "spec.template"}}},
 		{GroupKind: core("MachineDeployment"), Source: capiTypes, Pause: PauseWithCluster,
-			Volatile: autoscaled, Refs: machineRefs("spec.template.spec."),
-			Required: machineRequired("spec.template.spec."),
+			Volatile: autoscaled, Refs: append(machineRefs("spec.template.spec.", true), templateData),
 			Compared: []ComparedField{{Path: "spec.template"}}},
 		{GroupKind: MachinePool, Source: capiTypes, Pause: PauseWithCluster, Volatile: autoscaled,
-			Refs:     machineRefs("spec.template.spec."),
-			Required: machineRequired("spec.template.spec."),
+			Refs:     append(machineRefs("spec.template.spec.", true), templateData),
 			Compared: []ComparedField{{Path: "spec.template"}}},
 		// cluster-api v1.14, core/reconcilers/machinehealthcheck: at most every 15 s
 		{GroupKind: core("MachineHealthCheck"), Source: capiTypes, Pause: PauseWithCluster,
@@ -113,19 +109,18 @@ var autoscaled = []VolatileField{
 		Annotations: autoscalerMarks},
 }
 
-func machineRefs(spec string) []Reference {
+// machineRefs are the fields of the spec of a Machine, but for its bootstrap data.
+func machineRefs(spec string, required bool) []Reference {
 	return []Reference{
-		{Path: spec + "infrastructureRef"},
-		{Path: spec + "bootstrap.configRef"},
-		{Path: spec + "bootstrap.dataSecretName", To: Secret},
+		{Path: spec + "infrastructureRef", Required: required},
+		{Path: spec + "bootstrap.configRef", Required: required},
 		// Of a Machine of vSphere it is a zone. All other providers have no object of it.
 		{Path: spec + "failureDomain", To: vsphereZone, Optional: true},
 	}
 }
 
-func machineRequired(spec string) []RequiredField {
-	return []RequiredField{{Path: spec + "infrastructureRef"}, {Path: spec + "bootstrap.configRef"}}
-}
+// templateData is the bootstrap data in a template of Machines.
+var templateData = Reference{Path: "spec.template.spec.bootstrap.dataSecretName", To: Secret}
 
 func classRefs() []Reference {
 	paths := []string{"spec.infrastructure.", "spec.controlPlane.",

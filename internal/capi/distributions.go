@@ -37,6 +37,10 @@ func rke2Rows() []Row {
 	// ClusterResourceSet.
 	rows[2].SecretSuffixes = []string{"cca", "peer-etcd"}
 	rows[2].Certificates = []string{"ca", "cca"} // pkg/secret/certificates.go, LookupOrGenerate
+	// bootstrap/internal/controllers/rke2config_controller.go: no machine joins without it, and the
+	// first one of a control plane makes it (getRegistrationTokenFromSecretValue,
+	// generateAndStoreToken).
+	rows[2].Keys = []Key{{Suffix: "token"}}
 	return rows
 }
 
@@ -52,6 +56,7 @@ func k3sRows() []Row {
 	// pkg/secret/const.go, certificates.go (LookupOrGenerate). The token has a label, as above.
 	rows[2].SecretSuffixes = []string{"cca"}
 	rows[2].Certificates = []string{"ca", "cca"}
+	rows[2].Keys = []Key{{Suffix: "token"}} // pkg/token/token.go (Reconcile makes another one)
 	return rows
 }
 
@@ -61,9 +66,12 @@ func talosRows() []Row {
 			"cluster-api-control-plane-provider-talos v0.5, controllers/taloscontrolplane_controller.go " +
 			"(IsPaused of its Cluster)"}
 	rows := withTemplate(row, bootstrapKind("TalosConfig"))
-	// The Secret "<cluster>-talos" has the keys of the cluster: without it the provider makes others
-	// (cluster-api-bootstrap-provider-talos v0.7, controllers/secrets.go).
+	// The Secret "<cluster>-talos" has the keys of the cluster. Without it the next TalosConfig makes
+	// others, unless the operator wrote the configuration (cluster-api-bootstrap-provider-talos
+	// v0.7.0-alpha.2, controllers/secrets.go getSecretsBundle, talosconfig_controller.go genConfigs and
+	// userConfigs). "<cluster>-talosconfig" and "<cluster>-ca" are made of it again.
 	rows[0].SecretSuffixes = []string{"talos", "talosconfig"}
+	rows[0].Keys = []Key{{Suffix: "talos", Path: "spec.generateType", NotWith: "none"}}
 	return append(rows, withTemplate(row, controlPlaneKind("TalosControlPlane"),
 		Reference{Path: "infrastructureTemplate"})[0])
 }

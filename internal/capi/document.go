@@ -52,6 +52,7 @@ type ReferenceDocument struct {
 	Qualified           bool                    `json:"qualified"`
 	SoftOwner           bool                    `json:"softOwner"`
 	Optional            bool                    `json:"optional"`
+	Required            bool                    `json:"required"`
 	Back                bool                    `json:"back"`
 }
 
@@ -120,7 +121,7 @@ func (d Document) Row(source string) (Row, error) {
 func (r ReferenceDocument) reference() Reference {
 	ref := Reference{Path: r.Path, Name: r.Name, To: object.GroupKind{Group: r.Group, Kind: r.Kind},
 		Suffix: r.Suffix, Controller: r.ControllerNamespace, Qualified: r.Qualified,
-		SoftOwner: r.SoftOwner, Optional: r.Optional, Back: r.Back}
+		SoftOwner: r.SoftOwner, Optional: r.Optional, Required: r.Required, Back: r.Back}
 	for name, kind := range r.Types {
 		if ref.Types == nil {
 			ref.Types = map[string]object.GroupKind{}

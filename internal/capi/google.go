@@ -6,7 +6,7 @@ import "slices"
 func googleProviders() []Project {
 	const types = "cluster-api-provider-gcp v1.12, api/v1beta1, exp/api/v1beta1"
 	row := Row{Source: types, Provenance: OnAPIServer}
-	credentials := Reference{Path: "credentialsRef", To: Secret}
+	credentials := Reference{Path: "credentialsRef", To: Secret, Required: true}
 	rows := slices.Concat(
 		withTemplate(row, infraKind("GCPCluster"), credentials),
 		withTemplate(row, infraKind("GCPMachine")),

@@ -42,7 +42,7 @@ func k0smotronRows() []Row {
 	hosted[0].HostedEtcd = true
 	hosted[0].Source = "k0smotron v2.1, api/controlplane/v1beta2 (etcd as a StatefulSet)"
 	row.RunsCode = ""
-	remote := Reference{Path: "sshKeyRef", To: Secret}
+	remote := Reference{Path: "sshKeyRef", To: Secret, Required: true}
 	return slices.Concat(
 		withTemplate(row, bootstrapKind("K0sWorkerConfig"), config...),
 		withTemplate(row, bootstrapKind("K0sControllerConfig"), config...)[:1],
@@ -53,7 +53,8 @@ func k0smotronRows() []Row {
 		// No controller of its own reads a pause.
 		[]Row{{GroupKind: infraKind("PooledRemoteMachine"), Pause: PauseUnknown,
 			Source: "k0smotron v2.1, api/infrastructure/v1beta2",
-			Refs:   []Reference{{Path: "spec.machine.sshKeyRef", To: Secret}}}})
+			Refs: []Reference{{Path: "spec.machine.sshKeyRef", To: Secret,
+				Required: true}}}})
 }
 
 func k0rdentRows() []Row {
@@ -66,10 +67,10 @@ func k0rdentRows() []Row {
 		{GroupKind: kind("ClusterDeployment"), Pause: PauseUnsupported, RunsCode: installsCharts,
 			Source: "k0rdent/kcm v1.12, internal/controller/clusterdeployment_controller.go",
 			ByHand: "leave it out, and create it by hand once its workload cluster is released",
-			Refs:   []Reference{{Path: "spec.credential", To: kind("Credential")}}},
+			Refs:   []Reference{{Path: "spec.credential", To: kind("Credential"), Required: true}}},
 		{GroupKind: kind("Credential"), Pause: PauseNone,
 			Source: "k0rdent/kcm v1.12, api/v1beta1/credential_types.go",
-			Refs:   []Reference{{Path: "spec.identityRef"}}},
+			Refs:   []Reference{{Path: "spec.identityRef", Required: true}}},
 	}
 }
 

@@ -44,10 +44,10 @@ func kubeadmRows() []Row {
 			// cluster-api v1.14, controlplane/kubeadm/pkg/filters.go
 			Compared: []ComparedField{{Path: "spec.kubeadmConfigSpec"}, {Path: "spec.machineTemplate"},
 				{Path: "spec.version"}},
-			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
-				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
-			Required: []RequiredField{{Path: "spec.machineTemplate.spec.infrastructureRef"},
-				{Path: "spec.machineTemplate.infrastructureRef"}},
+			Refs: append([]Reference{
+				{Path: "spec.machineTemplate.spec.infrastructureRef", Required: true},
+				{Path: "spec.machineTemplate.infrastructureRef", Required: true}},
+				kubeadmRefs("spec.kubeadmConfigSpec.")...),
 			// Without one it makes new ones, and with them a workload cluster that trusts nobody
 			// it knows
 			// (controlplane/kubeadm/reconcilers/kubeadmcontrolplane/kubeadmcontrolplane_controller.go).

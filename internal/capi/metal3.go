@@ -108,7 +108,7 @@ func hostRows() []Row {
 			UsersNamed: true, PausedShared: true,
 			VolatileAnnotations: []string{annotationHostPaused, annotationHostStatus},
 			Refs: slices.Concat(below(inSpec,
-				Reference{Path: "bmc.credentialsName", To: Secret},
+				Reference{Path: "bmc.credentialsName", To: Secret, Required: true},
 				Reference{Path: "userData", To: Secret}, Reference{Path: "metaData", To: Secret},
 				Reference{Path: "networkData", To: Secret},
 				Reference{Path: "preprovisioningNetworkDataName", To: Secret},

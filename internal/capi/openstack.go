@@ -18,7 +18,7 @@ var (
 	openstackPool     = infraKind("OpenStackFloatingIPPool")
 	openstackIdentity = infraKind("OpenStackClusterIdentity")
 	// openstackIdentityRef is {type, name, cloudName}. Before 0.11 it had no type.
-	openstackIdentityRef = Reference{Path: "identityRef", To: Secret,
+	openstackIdentityRef = Reference{Path: "identityRef", To: Secret, Required: true,
 		Types: map[string]object.GroupKind{"Secret": Secret, "ClusterIdentity": openstackIdentity}}
 )
 
@@ -48,7 +48,7 @@ func openstackRows() []Row {
 			Refs: below(inSpec, append(slices.Clone(server),
 				Reference{Path: "userDataRef", To: Secret})...)},
 		Row{GroupKind: openstackIdentity, Source: types, Provenance: OnAPIServer, Pause: PauseNone,
-			RunsCode: usesCredentials, Refs: []Reference{{Path: "spec.secretRef", To: Secret}}},
+			RunsCode: usesCredentials, Refs: []Reference{{Path: "spec.secretRef", To: Secret, Required: true}}},
 		// It knows the addresses in use by their IPAddresses, and reserves one for each claim without,
 		// so it comes after both (Late). On the source of a move it would go on; when it is deleted
 		// there, it gives its free addresses back to OpenStack.
@@ -120,7 +120,8 @@ func orcRows() []Row {
 				"_types.go",
 			Pause:  PauseUnknown,
 			ByHand: "scale its controller on the source to zero for the time of the move",
-			Refs:   []Reference{{Path: "spec.cloudCredentialsRef.secretName", To: Secret}}}
+			Refs: []Reference{{Path: "spec.cloudCredentialsRef.secretName", To: Secret,
+				Required: true}}}
 		for _, field := range slices.Sorted(maps.Keys(orcRefs[kind])) {
 			to := object.GroupKind{Group: groupORC, Kind: orcRefs[kind][field]}
 			if to.Kind == Secret.Kind {

@@ -94,11 +94,15 @@ func sameRows(row Row, kinds ...object.GroupKind) []Row {
 }
 
 // withTemplate returns the row of a kind that Cluster API's contract covers, and that of its
-// template. Both name the same objects in the same fields.
+// template. Both name the same objects in the same fields. A template requires none of them: an old
+// one often outlives what it names, and nothing is made from it.
 func withTemplate(row Row, kind object.GroupKind, refs ...Reference) []Row {
 	row.GroupKind, row.Pause, row.Refs = kind, PauseWithCluster, below(inSpec, refs...)
 	template := row
 	template.GroupKind.Kind += "Template"
 	template.Pause, template.UsersNamed, template.Refs = PauseNone, true, below(inTemplate, refs...)
+	for i := range template.Refs {
+		template.Refs[i].Required, template.Refs[i].Unless = false, ""
+	}
 	return []Row{row, template}
 }

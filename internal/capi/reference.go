@@ -46,6 +46,12 @@ type Reference struct {
 	// Optional: the named object may be absent, and then nothing is missing. A name that is only
 	// derived from another one is of this sort.
 	Optional bool
+	// Required: controllers cannot work on this object without the named one: infrastructure, a
+	// control plane, bootstrap data, an identity or credentials.
+	Required bool
+	// Unless is a path of the object, with dots between names. An object that has a value there does
+	// not require the named one any more. Empty when there is none.
+	Unless string
 	// Back: the named object needs this one, and not the other way round. A BareMetalHost names its
 	// consumer like that.
 	Back bool
@@ -76,6 +82,8 @@ func (r Reference) validate() error {
 			"or metadata.name", r.Path)
 	case r.To.Kind == "" && r.isNameAlone():
 		return fmt.Errorf("path %q needs a kind: its value is a name alone", r.Field())
+	case r.Required && (r.Optional || r.Back), r.Unless != "" && !r.Required:
+		return fmt.Errorf("path %q is required, and may be absent as well", r.Field())
 	case r.Back && (r.SoftOwner || r.Optional):
 		return fmt.Errorf("path %q is a back reference: its object needs nothing", r.Field())
 	}

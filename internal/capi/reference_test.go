@@ -83,31 +83,47 @@ func TestEachFormOfAReferenceNamesItsObjects(t *testing.T) {
 func TestReferencesThatCannotBeAreRefused(t *testing.T) {
 	thing := object.GroupKind{Group: "example.org", Kind: "Thing"}
 	for name, ref := range map[string]Reference{
-		"neither a path nor a name":       {To: thing},
-		"a path and a name":               {Path: "spec.a", Name: "b", To: thing},
-		"a label":                         {Path: "metadata.labels.a", To: thing},
-		"all annotations":                 {Path: "metadata.annotations", To: thing},
-		"an annotation in the middle":     {Path: "spec.a[b].c", To: thing},
-		"a query":                         {Path: `spec.a.#(b=="c").d`, To: thing},
-		"its own name without a kind":     {Path: "metadata.name"},
-		"a suffix without a kind":         {Path: "spec.a", Suffix: "-b"},
-		"controllers without a kind":      {Path: "spec.a", Controller: "ns"},
-		"two rules for the namespace":     {Path: "spec.a", To: thing, Controller: "ns", Qualified: true},
-		"a type without a kind":           {Path: "spec.a", Types: map[string]object.GroupKind{"T": {}}},
-		"an owner that comes back":        {Path: "spec.a", To: thing, Back: true, SoftOwner: true},
-		"a namespace that is no field":    {Path: "spec.a", To: thing, Namespace: "metadata.name"},
-		"a qualified name after a dot":    {Path: "spec.a", To: thing, AfterDot: true, Qualified: true},
-		"a qualified name without a kind": {Path: "spec.a", Qualified: true},
+		"neither a path nor a name":    {To: thing},
+		"a path and a name":            {Path: "spec.a", Name: "b", To: thing},
+		"a label":                      {Path: "metadata.labels.a", To: thing},
+		"all annotations":              {Path: "metadata.annotations", To: thing},
+		"an annotation in the middle":  {Path: "spec.a[b].c", To: thing},
+		"a query":                      {Path: `spec.a.#(b=="c").d`, To: thing},
+		"its own name without a kind":  {Path: "metadata.name"},
+		"a suffix without a kind":      {Path: "spec.a", Suffix: "-b"},
+		"controllers without a kind":   {Path: "spec.a", Controller: "ns"},
+		"two rules for the namespace":  {Path: "spec.a", To: thing, Controller: "ns", Qualified: true},
+		"a type without a kind":        {Path: "spec.a", Types: map[string]object.GroupKind{"T": {}}},
+		"an owner that comes back":     {Path: "spec.a", To: thing, Back: true, SoftOwner: true},
+		"a namespace that is no field": {Path: "spec.a", To: thing, Namespace: "metadata.name"},
+		"a qualified name after a dot": {Path: "spec.a", To: thing, AfterDot: true, Qualified: true},
+		"a required object that may be absent": {Path: "spec.a", To: thing, Required: true,
+			Optional: true},
+		"a required object that needs this one": {Path: "spec.a", To: thing, Required: true, Back: true},
+		"an exception without a rule":           {Path: "spec.a", To: thing, Unless: "status.a"},
+		"a qualified name without a kind":       {Path: "spec.a", Qualified: true},
 	} {
 		if err := ref.validate(); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	row := Row{GroupKind: thing, Source: "a test", Pause: PauseNone,
-		Refs:     []Reference{{Path: "spec.a", To: Secret, Optional: true}},
-		Required: []RequiredField{{Path: "spec.a"}}}
-	if err := row.Validate(); err == nil {
-		t.Error("an optional reference is required")
+}
+
+// TestAnObjectWithoutAnExceptionNeedsItsKeys: an operator who writes the configuration of a Talos
+// machine has its keys elsewhere.
+func TestAnObjectWithoutAnExceptionNeedsItsKeys(t *testing.T) {
+	talos := Key{Suffix: "talos", Path: "spec.generateType", NotWith: "none"}
+	for raw, want := range map[string]bool{
+		`{"spec":{"generateType":"controlplane"}}`: true,
+		`{"spec":{"generateType":"none"}}`:         false,
+		`{"spec":{}}`:                              true,
+	} {
+		if got := talos.NeededBy([]byte(raw)); got != want {
+			t.Errorf("%s: needed %v", raw, got)
+		}
+	}
+	if !(Key{Suffix: "token"}).NeededBy([]byte(`{}`)) {
+		t.Error("a token is not needed")
 	}
 }
 
@@ -115,7 +131,8 @@ func TestDocumentHasEveryFormOfAReference(t *testing.T) {
 	row, err := Document{Group: "example.org", Kind: "Thing", Pause: "own-spec", PauseNeeds: "spec.c",
 		StatusWhilePaused: true, ByHand: "scale it to zero", VolatileAnnotations: []string{"e.org/"},
 		Refs: []ReferenceDocument{
-			{Path: "spec.a", Kind: "Secret", ControllerNamespace: "ns", Suffix: "-x"},
+			{Path: "spec.a", Kind: "Secret", ControllerNamespace: "ns", Suffix: "-x",
+				Required: true},
 			{Path: "metadata.annotations[e.org/a]", Kind: "Thing", Qualified: true, Optional: true},
 			{Path: "spec.id", Types: map[string]KindDocument{"T": {Group: "e.org", Kind: "T"}}},
 			{Name: "fixed", Kind: "Secret", SoftOwner: true}, {Path: "spec.b", Group: "e.org", Back: true},
@@ -126,7 +143,7 @@ func TestDocumentHasEveryFormOfAReference(t *testing.T) {
 	want := Row{GroupKind: object.GroupKind{Group: "example.org", Kind: "Thing"}, Source: "a test",
 		Pause: PauseByOwnSpec, PauseNeeds: "spec.c", StatusWhilePaused: true, ByHand: "scale it to zero",
 		VolatileAnnotations: []string{"e.org/"}, Refs: []Reference{
-			{Path: "spec.a", To: Secret, Controller: "ns", Suffix: "-x"},
+			{Path: "spec.a", To: Secret, Controller: "ns", Suffix: "-x", Required: true},
 			{Path: "metadata.annotations[e.org/a]", To: object.GroupKind{Kind: "Thing"}, Qualified: true,
 				Optional: true},
 			{Path: "spec.id", Types: map[string]object.GroupKind{"T": {Group: "e.org", Kind: "T"}}},

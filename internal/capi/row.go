@@ -25,8 +25,6 @@ type Row struct {
 	ByHand string
 	// Refs are the fields in which an object names others.
 	Refs []Reference
-	// Required are the fields of Refs without whose object one of this kind cannot be reconciled.
-	Required []RequiredField
 	// Pause is how objects of the kind are paused.
 	Pause Pause
 	// PauseNeeds is the path of a field below spec without which the controllers of the kind do not
@@ -89,6 +87,9 @@ type Row struct {
 	// Certificates are the suffixes of the Secrets without which the controller of a control plane
 	// of this kind makes new ones.
 	Certificates []string
+	// Keys are the Secrets of a workload cluster, besides certificates, without which controllers of
+	// this kind make others, or cannot let a machine join.
+	Keys []Key
 	// HostedEtcd: such a control plane runs on the management cluster, and its etcd with it.
 	HostedEtcd bool
 	// LockSuffixes are those of ConfigMaps "<workload cluster>-<suffix>" that its controller holds
@@ -130,22 +131,27 @@ func (r *Row) IsVolatileAnnotation(key string) bool {
 		slices.ContainsFunc(r.VolatileAnnotations, is)
 }
 
-// RequiredField is a field of Refs that names infrastructure, a control plane or bootstrap data. An
-// object at work whose named object is gone is reported as failed or replaced by its controller
-// (cluster-api v1.14, core/reconcilers/machine/machine_controller_phases.go).
-type RequiredField struct {
-	// Path is that of a Reference of the row.
-	Path string
-	// Unless is a path of the object, with dots between names. An object that has a value there does
-	// not need the named one any more. Empty when there is none.
-	Unless string
+// Requires reports whether an object cannot be reconciled without what it names in a field of Refs.
+// An object at work whose infrastructure is gone is reported as failed or replaced by its
+// controller (cluster-api v1.14, core/reconcilers/machine/machine_controller_phases.go).
+func (r *Row) Requires(raw []byte, field string) bool {
+	return slices.ContainsFunc(r.Refs, func(ref Reference) bool {
+		return ref.Required && ref.Field() == field &&
+			(ref.Unless == "" || gjson.GetBytes(raw, ref.Unless).String() == "")
+	})
 }
 
-// Requires reports whether an object cannot be reconciled without what it names in a field of Refs.
-func (r *Row) Requires(raw []byte, field string) bool {
-	return slices.ContainsFunc(r.Required, func(f RequiredField) bool {
-		return f.Path == field && (f.Unless == "" || gjson.GetBytes(raw, f.Unless).String() == "")
-	})
+// Key is a Secret "<workload cluster>-<suffix>" with keys of a workload cluster.
+type Key struct {
+	Suffix string
+	// Path and NotWith: an object with the value NotWith at Path needs no such Secret. The path has
+	// dots between names. Both are empty where every object needs it.
+	Path, NotWith string
+}
+
+// NeededBy reports whether an object needs such a Secret.
+func (k Key) NeededBy(raw []byte) bool {
+	return k.Path == "" || gjson.GetBytes(raw, k.Path).String() != k.NotWith
 }
 
 // VolatileField is a field that a controller writes in objects at work. All conditions that are set
@@ -308,13 +314,6 @@ func (r *Row) Validate() error {
 	for _, ref := range r.Refs {
 		if err := ref.validate(); err != nil {
 			return fmt.Errorf("row %s: %w", r.GroupKind, err)
-		}
-	}
-	for _, f := range r.Required {
-		if !slices.ContainsFunc(r.Refs, func(ref Reference) bool {
-			return ref.Path == f.Path && !ref.Optional && !ref.Back
-		}) {
-			return fmt.Errorf("row %s: required path %q is not one of its references", r.GroupKind, f.Path)
 		}
 	}
 	for _, f := range r.Volatile {

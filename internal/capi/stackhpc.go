@@ -56,9 +56,10 @@ func azimuthRows() []Row {
 			Refs: []Reference{
 				{Path: ownName, To: Cluster, SoftOwner: true, Optional: true},
 				{Path: "spec.templateName", To: kind("ClusterTemplate"), SoftOwner: true},
-				{Path: "spec.cloudCredentialsSecretName", To: Secret, SoftOwner: true},
+				{Path: "spec.cloudCredentialsSecretName", To: Secret, SoftOwner: true,
+					Required: true},
 				{Path: "spec.leaseName", To: lease, SoftOwner: true},
-				{Path: ownName, Suffix: "-etcd-key", To: Secret, SoftOwner: true}}},
+				{Path: ownName, Suffix: "-etcd-key", To: Secret, SoftOwner: true, Required: true}}},
 		{GroupKind: kind("ClusterTemplate"), Source: source, Provenance: OnAPIServer, Pause: PauseNone,
 			VolatileAnnotations: []string{groupAzimuth + "/"},
 			ByHand: "the webhook refuses a new Cluster of a deprecated template: lift spec.deprecated for " +

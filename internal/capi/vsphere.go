@@ -23,7 +23,7 @@ func vsphereRows() []Row {
 	)
 	identity, domain := infraKind("VSphereClusterIdentity"), infraKind("VSphereFailureDomain")
 	// {kind, name}: a Secret of its namespace, or an identity. Types are not fields here.
-	identityRef := Reference{Path: "identityRef", To: identity}
+	identityRef := Reference{Path: "identityRef", To: identity, Required: true}
 	pools := Reference{Path: "network.devices.#.addressesFromPools"}
 	row := Row{Source: types, Provenance: OnAPIServer}
 	ofSupervisor := func(kind string) object.GroupKind {
@@ -46,7 +46,8 @@ func vsphereRows() []Row {
 			Source: controllers + "vsphereclusteridentity_controller.go (EnsurePausedCondition without " +
 				"a Cluster); pkg/identity/identity.go (the Secret)",
 			RunsCode: usesCredentials,
-			Refs:     []Reference{{Path: "spec.secretName", To: Secret, Controller: "capv-system"}}},
+			Refs: []Reference{{Path: "spec.secretName", To: Secret, Required: true,
+				Controller: "capv-system"}}},
 		// A zone owns its failure domain, so it is there first.
 		Row{GroupKind: vsphereZone, Provenance: OnAPIServer, Pause: PauseByAnnotation,
 			Source: controllers + "vspheredeploymentzone_controller.go (EnsurePausedCondition without " +

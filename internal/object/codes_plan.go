@@ -232,8 +232,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeNeedMissing, Area: AreaPlan, Severities: []Severity{Warning, Error}, Forceable: true,
 			Meaning: "The object names another one that is not restored. It is an error when controllers " +
-				"cannot reconcile the object without it: infrastructure, a control plane or bootstrap data " +
-				"that is neither in the snapshot nor on the target.",
+				"cannot reconcile the object without it: infrastructure, a control plane, bootstrap data, an " +
+				"identity or credentials that are neither in the snapshot nor on the target.",
 			Next: "Make sure that the target has it before the release. For an error, use a snapshot that " +
 				"has it, or create it on the target as it was, and plan again.",
 		},
@@ -292,9 +292,9 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeCAMissing, Area: AreaPlan, Severities: []Severity{Error},
-			Meaning: "A certificate Secret of the workload cluster is not in the snapshot. The " +
-				"control-plane provider would create a new one, and the workload cluster would " +
-				"not trust it.",
+			Meaning: "A Secret with certificates or keys of the workload cluster is not in the snapshot. " +
+				"Its provider would create a new one, and the workload cluster would not trust it, or no " +
+				"machine would join it.",
 			Next: "Restore from an older snapshot that has the Secret.",
 		},
 		{

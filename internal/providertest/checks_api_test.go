@@ -293,16 +293,3 @@ func (g *graph) concerns(f object.Finding) bool {
 		return f.Unit == unit || slices.Contains(f.Users, unit)
 	})
 }
-
-// blocks returns the codes of the errors that block a row.
-func (r row) blocks(all []object.Finding) string {
-	var codes []string
-	for _, f := range all {
-		unit := r.Namespace + "/" + r.Name
-		if f.Severity >= object.Error && f.Concerns(unit) && !slices.Contains(codes, string(f.Code)) {
-			codes = append(codes, string(f.Code))
-		}
-	}
-	slices.Sort(codes)
-	return strings.Join(codes, " ")
-}

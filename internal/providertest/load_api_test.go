@@ -3,7 +3,6 @@
 package providertest_test
 
 import (
-	"maps"
 	"strings"
 	"testing"
 
@@ -125,7 +124,7 @@ func (s *side) load(t *testing.T, graphs []*graph) {
 		var next []*unstructured.Unstructured
 		for _, u := range left {
 			owned := u.DeepCopy()
-			if s.own(t, owned, made) != "" {
+			if own(t, owned, made, s.namespaced(t)) != "" {
 				next = append(next, u)
 				continue
 			}
@@ -135,7 +134,7 @@ func (s *side) load(t *testing.T, graphs []*graph) {
 			made[refOf(u)] = s.create(t, owned)
 		}
 		if len(next) == len(left) {
-			t.Fatalf("the owner %s of %s is in no file", s.own(t, left[0].DeepCopy(), made),
+			t.Fatalf("the owner %s of %s is in no file", own(t, left[0].DeepCopy(), made, s.namespaced(t)),
 				refOf(left[0]))
 		}
 		left = next
@@ -162,76 +161,22 @@ func (s *side) apply(t *testing.T, g *graph) {
 	}
 }
 
-// own replaces the owners of an object, which are written as [+]Kind.group/name, by references. It
-// returns the first that is not there.
-func (s *side) own(t *testing.T, u *unstructured.Unstructured,
-	made map[object.Ref]*unstructured.Unstructured) (missing string) {
-	t.Helper()
-	meta := u.Object["metadata"].(map[string]any)
-	texts, _ := meta["ownerReferences"].([]any)
-	var owners []any
-	for _, text := range texts {
-		name, controller := strings.CutPrefix(text.(string), "+")
-		r, err := object.ParseRef(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.kind(t, r.GroupKind()).Namespaced {
-			r.Namespace = u.GetNamespace()
-		}
-		owner := made[r]
-		if owner == nil {
-			return r.String()
-		}
-		o := map[string]any{"apiVersion": owner.GetAPIVersion(), "kind": owner.GetKind(),
-			"name": owner.GetName(), "uid": string(owner.GetUID())}
-		if controller {
-			maps.Copy(o, map[string]any{"controller": true, "blockOwnerDeletion": true})
-		}
-		owners = append(owners, o)
-	}
-	if owners != nil {
-		meta["ownerReferences"] = owners
-	}
-	return ""
-}
-
-// installed are the providers of both management clusters, as clusterctl leaves them.
-var installed = []struct{ label, kind, namespace string }{
-	{"cluster-api", "CoreProvider", "capi-system"},
-	{"bootstrap-kubeadm", "BootstrapProvider", "capi-kubeadm-bootstrap-system"},
-	{"control-plane-kubeadm", "ControlPlaneProvider", "capi-kubeadm-control-plane-system"},
-	{"infrastructure-openstack", "InfrastructureProvider", "capo-system"},
-	{"infrastructure-aws", "InfrastructureProvider", "capa-system"},
-	{"infrastructure-azure", "InfrastructureProvider", "capz-system"},
-	{"infrastructure-vsphere", "InfrastructureProvider", "capv-system"},
-	{"infrastructure-gcp", "InfrastructureProvider", "capg-system"},
-	{"infrastructure-metal3", "InfrastructureProvider", "capm3-system"},
-	{"infrastructure-packet", "InfrastructureProvider", "cluster-api-provider-packet-system"},
-	{"infrastructure-k0sproject-k0smotron", "InfrastructureProvider", "k0smotron"},
-	{"ipam-in-cluster", "IPAMProvider", "capi-ipam-in-cluster-system"},
-	{"ipam-metal3", "IPAMProvider", "metal3-ipam-system"},
-	{"addon-helm", "AddonProvider", "caaph-system"},
-	{"bootstrap-rke2", "BootstrapProvider", "rke2-bootstrap-system"},
-	{"control-plane-rke2", "ControlPlaneProvider", "rke2-control-plane-system"},
-	{"bootstrap-k3s", "BootstrapProvider", "capi-k3s-bootstrap-system"},
-	{"control-plane-k3s", "ControlPlaneProvider", "capi-k3s-control-plane-system"},
-	{"bootstrap-talos", "BootstrapProvider", "cabpt-system"},
-	{"control-plane-talos", "ControlPlaneProvider", "cacppt-system"},
-	{"control-plane-kamaji", "ControlPlaneProvider", "kamaji-system"},
+// namespaced reports whether a kind is namespaced.
+func (s *side) namespaced(t *testing.T) func(object.GroupKind) bool {
+	return func(gk object.GroupKind) bool { return s.kind(t, gk).Namespaced }
 }
 
 // install creates the inventory and the namespaces of the providers.
 func (s *side) install(t *testing.T) {
 	t.Helper()
 	for _, p := range installed {
-		labels := map[string]any{"clusterctl.cluster.x-k8s.io": "", "cluster.x-k8s.io/provider": p.label}
-		s.create(t, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
-			"kind": "Namespace", "metadata": map[string]any{"name": p.namespace, "labels": labels}}})
+		namespace := namespaceOf(p.label, p.namespace)
+		s.create(t, namespace)
 		_, name, _ := strings.Cut(p.label, "-")
 		s.create(t, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3", "kind": "Provider",
-			"metadata":     map[string]any{"name": p.label, "namespace": p.namespace, "labels": labels},
+			"metadata": map[string]any{"name": p.label, "namespace": p.namespace,
+				"labels": namespace.Object["metadata"].(map[string]any)["labels"]},
 			"providerName": name, "type": p.kind, "version": "v1.0.0"}})
 	}
 }

@@ -33,6 +33,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "holds", Run: checkHolds},
 	{Name: "needs", Run: checkNeeds},
 	{Name: "certificates", Run: checkCertificates},
+	{Name: "keys", Run: checkKeys},
 	{Name: "collisions", Run: checkCollisions},
 	{Name: "namespaces of providers", Run: checkProviderNamespaces},
 	{Name: "hosted control planes", Run: checkHosted},

@@ -38,8 +38,8 @@ func checkNeeds(ctx context.Context, p *planner) error {
 			}
 			if required && !p.Spec.Force.Has(object.CodeNeedMissing) {
 				f.Severity = object.Error
-				f.Hint = "controllers would report its Machines as failed, and may replace them: use a " +
-					"snapshot that has it, or create it on the target as it was"
+				f.Hint = "controllers cannot work without it, and may report Machines as failed and " +
+					"replace them: use a snapshot that has it, or create it on the target as it was"
 			}
 			p.add(n, f)
 		}
@@ -51,7 +51,7 @@ func checkNeeds(ctx context.Context, p *planner) error {
 // object. An object that is being deleted may lose what it names before it is gone itself.
 func (p *planner) requires(ctx context.Context, n *graph.Node, need graph.Need) (bool, error) {
 	row := p.rows().Row(n.GroupKind())
-	if len(row.Required) == 0 || n.Deleting {
+	if n.Deleting {
 		return false, nil
 	}
 	raw, err := p.Contents.Bytes(n.Ref)

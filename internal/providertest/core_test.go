@@ -1,5 +1,3 @@
-//go:build api
-
 package providertest_test
 
 import (
@@ -10,6 +8,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,4 +131,17 @@ func newCertificate(t *testing.T) certificate {
 	}
 	return certificate{text("CERTIFICATE", cert), text("EC PRIVATE KEY", private),
 		text("PUBLIC KEY", public)}
+}
+
+// blocks returns the codes of the errors that block a row.
+func (r row) blocks(all []object.Finding) string {
+	var codes []string
+	for _, f := range all {
+		unit := r.Namespace + "/" + r.Name
+		if f.Severity >= object.Error && f.Concerns(unit) && !slices.Contains(codes, string(f.Code)) {
+			codes = append(codes, string(f.Code))
+		}
+	}
+	slices.Sort(codes)
+	return strings.Join(codes, " ")
 }

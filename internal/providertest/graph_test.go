@@ -1,11 +1,10 @@
-//go:build api
-
 package providertest_test
 
 import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +37,10 @@ type graph struct {
 	Stays []string
 	// DeletedAtWork are objects that a move deletes on the source while their switch is not set.
 	DeletedAtWork []string
+	// Needed are the Secrets and identities without which a workload cluster must not be released,
+	// each as "code row row": the finding of a plan without it, and the rows that it blocks. Those of
+	// a kubeadm control plane need not be named. No other one blocks anything.
+	Needed map[string]string
 	// Findings are those of the plan of a restore besides those that every plan has, each as
 	// "code ref" or "code unit".
 	Findings []string
@@ -126,35 +129,61 @@ func (g *graph) refs() []object.Ref {
 // captured reports whether a snapshot has to have an object.
 func (g *graph) captured(r object.Ref) bool { return !slices.Contains(g.NotCaptured, r.String()) }
 
-// restored reports whether a restore has to bring an object.
-func (g *graph) restored(r object.Ref) bool {
-	_, left := g.NotRestored[r.String()]
-	return g.captured(r) && !left
-}
-
-// isLate reports whether an object comes after the release.
-func (g *graph) isLate(t *testing.T, r object.Ref) bool {
-	return g.switchOf(t, r.GroupKind()) == late
-}
-
-// blocked reports whether no row of a graph gets to the target in a restore, or in a move.
-func (g *graph) blocked(moved bool) bool {
-	return !slices.ContainsFunc(g.Rows, func(r row) bool {
-		return r.Blocked == "" && (!moved || r.MoveBlocked == "")
-	})
-}
-
-// kinds are the kinds of all graphs, as "Kind.group".
-func kinds(graphs []*graph) []string {
-	seen := map[string]bool{}
-	var all []string
-	for _, g := range graphs {
-		for _, r := range g.refs() {
-			if gk := r.GroupKind().String(); !seen[gk] {
-				seen[gk] = true
-				all = append(all, gk)
-			}
+// own replaces the owners of an object, which are written as [+]Kind.group/name, by references. It
+// returns the first that is not there.
+func own(t *testing.T, u *unstructured.Unstructured, made map[object.Ref]*unstructured.Unstructured,
+	namespaced func(object.GroupKind) bool) (missing string) {
+	t.Helper()
+	meta := u.Object["metadata"].(map[string]any)
+	texts, _ := meta["ownerReferences"].([]any)
+	var owners []any
+	for _, text := range texts {
+		name, controller := strings.CutPrefix(text.(string), "+")
+		r, err := object.ParseRef(name)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if namespaced(r.GroupKind()) {
+			r.Namespace = u.GetNamespace()
+		}
+		owner := made[r]
+		if owner == nil {
+			return r.String()
+		}
+		o := map[string]any{"apiVersion": owner.GetAPIVersion(), "kind": owner.GetKind(),
+			"name": owner.GetName(), "uid": string(owner.GetUID())}
+		if controller {
+			maps.Copy(o, map[string]any{"controller": true, "blockOwnerDeletion": true})
+		}
+		owners = append(owners, o)
 	}
-	return all
+	if owners != nil {
+		meta["ownerReferences"] = owners
+	}
+	return ""
+}
+
+// installed are the providers of both management clusters, as clusterctl leaves them.
+var installed = []struct{ label, kind, namespace string }{
+	{"cluster-api", "CoreProvider", "capi-system"},
+	{"bootstrap-kubeadm", "BootstrapProvider", "capi-kubeadm-bootstrap-system"},
+	{"control-plane-kubeadm", "ControlPlaneProvider", "capi-kubeadm-control-plane-system"},
+	{"infrastructure-openstack", "InfrastructureProvider", "capo-system"},
+	{"infrastructure-aws", "InfrastructureProvider", "capa-system"},
+	{"infrastructure-azure", "InfrastructureProvider", "capz-system"},
+	{"infrastructure-vsphere", "InfrastructureProvider", "capv-system"},
+	{"infrastructure-gcp", "InfrastructureProvider", "capg-system"},
+	{"infrastructure-metal3", "InfrastructureProvider", "capm3-system"},
+	{"infrastructure-packet", "InfrastructureProvider", "cluster-api-provider-packet-system"},
+	{"infrastructure-k0sproject-k0smotron", "InfrastructureProvider", "k0smotron"},
+	{"ipam-in-cluster", "IPAMProvider", "capi-ipam-in-cluster-system"},
+	{"ipam-metal3", "IPAMProvider", "metal3-ipam-system"},
+	{"addon-helm", "AddonProvider", "caaph-system"},
+	{"bootstrap-rke2", "BootstrapProvider", "rke2-bootstrap-system"},
+	{"control-plane-rke2", "ControlPlaneProvider", "rke2-control-plane-system"},
+	{"bootstrap-k3s", "BootstrapProvider", "capi-k3s-bootstrap-system"},
+	{"control-plane-k3s", "ControlPlaneProvider", "capi-k3s-control-plane-system"},
+	{"bootstrap-talos", "BootstrapProvider", "cabpt-system"},
+	{"control-plane-talos", "ControlPlaneProvider", "cacppt-system"},
+	{"control-plane-kamaji", "ControlPlaneProvider", "kamaji-system"},
 }
