@@ -12,7 +12,9 @@ var vsphereZone = infraKind("VSphereDeploymentZone")
 func vsphereProviders() []Project {
 	return []Project{{Name: "vSphere (CAPV), also with a supervisor", Versions: "1.16, 1.17",
 		Rows: vsphereRows(), ByHand: "The Secrets of VSphereClusterIdentities are in the namespace of " +
-			"the provider (capv-system), where nothing is restored: create them by hand."}}
+			"the provider (capv-system) and come with their identity; install the provider first. With a " +
+			"supervisor, what the VM Operator makes of a VSphereMachine is an object of the management " +
+			"cluster itself, of a kind of which nothing is known here: it is captured and not restored."}}
 }
 
 func vsphereRows() []Row {
@@ -29,7 +31,7 @@ func vsphereRows() []Row {
 	ofSupervisor := func(kind string) object.GroupKind {
 		return object.GroupKind{Group: "vmware." + GroupInfrastructure, Kind: kind}
 	}
-	ofNobody := Row{Source: supervisor}
+	ofNobody := Row{Source: supervisor, Provenance: OnAPIServer}
 	rows := slices.Concat(
 		withTemplate(row, infraKind("VSphereCluster"), identityRef),
 		withTemplate(row, infraKind("VSphereMachine"), pools),
@@ -58,7 +60,8 @@ func vsphereRows() []Row {
 			Source: controllers + "vspheredeploymentzone_controller.go",
 			Refs:   []Reference{{Path: "spec.topology.networkConfigurations.#.addressesFromPools"}}},
 		Row{GroupKind: ofSupervisor("ProviderServiceAccount"), Pause: PauseByAnnotation,
-			Source: controllers + "vmware/serviceaccount_controller.go (HasPaused)",
+			Provenance: OnAPIServer,
+			Source:     controllers + "vmware/serviceaccount_controller.go (HasPaused)",
 			Refs: []Reference{{Path: "spec.ref",
 				To: ofSupervisor("VSphereCluster")}}})
 }

@@ -32,14 +32,6 @@ var coreSwitches = map[string]string{
 	"KubeadmControlPlaneTemplate.controlplane.cluster.x-k8s.io": passive,
 }
 
-// What keeps controllers from working on a copy, besides "annotation KEY", "annotation KEY=VALUE"
-// and "field PATH".
-const (
-	withCluster = "cluster" // its Cluster, which is there before it and has spec.paused
-	passive     = "passive" // no controller acts on it
-	late        = "late"    // nothing does: it comes after the release
-)
-
 func (g *graph) switchOf(t *testing.T, gk object.GroupKind) string {
 	t.Helper()
 	if how := g.Switches[gk.String()]; how != "" {

@@ -24,7 +24,7 @@ type tier struct {
 	t      *testing.T
 	began  time.Time
 	graphs []*graph
-	failed map[string][]string // the names of the stages that a graph failed
+	passed map[string]map[string]bool // the stages in which a graph has no error, by its name
 	site   *site
 	source *side
 	target *side
@@ -62,7 +62,7 @@ func (r *tier) labelled() {
 
 func newTier(t *testing.T) *tier {
 	t.Helper()
-	r := &tier{t: t, began: time.Now(), graphs: readGraphs(t), failed: map[string][]string{}}
+	r := &tier{t: t, began: time.Now(), graphs: readGraphs(t), passed: map[string]map[string]bool{}}
 	servers.InstallProviders(t, kinds(r.graphs))
 	r.lap("CRDs are installed")
 	r.source, r.target = connect(t, 0), connect(t, 1)
@@ -85,9 +85,10 @@ func (r *tier) lap(what string) {
 func (r *tier) each(stage string, check func(t *testing.T, g *graph)) {
 	r.t.Helper()
 	for _, g := range r.graphs {
-		if !r.t.Run(g.name+"/"+stage, func(t *testing.T) { check(t, g) }) {
-			r.failed[g.name] = append(r.failed[g.name], stage)
+		if r.passed[g.name] == nil {
+			r.passed[g.name] = map[string]bool{}
 		}
+		r.passed[g.name][stage] = r.t.Run(g.name+"/"+stage, func(t *testing.T) { check(t, g) })
 	}
 	r.lap(stage)
 }

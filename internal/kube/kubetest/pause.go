@@ -29,8 +29,9 @@ var publishers = []string{
 	"DevMachinePool", "ClusterResourceSet",
 	// cluster-api-provider-aws v2.13, util/paused; cluster-api-provider-vsphere v1.16, controllers
 	"AWSCluster", "AWSMachine", "AWSManagedCluster", "AWSManagedControlPlane",
-	"AWSManagedMachinePool", "AWSMachineTemplate", "EKSConfig", "VSphereCluster", "VSphereMachine",
-	"VSphereVM", "VSphereClusterIdentity", "VSphereDeploymentZone",
+	"AWSManagedMachinePool", "AWSMachineTemplate", "EKSConfig", "ROSACluster", "ROSAControlPlane",
+	"ROSAMachinePool", "VSphereCluster", "VSphereMachine", "VSphereVM", "VSphereClusterIdentity",
+	"VSphereDeploymentZone",
 }
 
 // Acknowledge stands in, on server i and until the test ends, for the controllers that bare servers
