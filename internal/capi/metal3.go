@@ -132,6 +132,20 @@ func hostRows() []Row {
 			StatusWhilePaused: true,
 			Source:            types + "; " + controller + "preprovisioningimage_controller.go (no pause)",
 			Refs:              []Reference{{Path: "spec.networkDataName", To: Secret}}},
+		// A claim takes the host that names it as its consumer, else a free one. Without its hosts it
+		// would take another one, so it comes after them.
+		{GroupKind: kind("HostClaim"), Pause: PauseUnknown,
+			Source: "baremetal-operator v0.14.0-rc.0, internal/controller/metal3.io/hostclaim_controller.go " +
+				"(no pause), pkg/hostclaim/hostclaim_manager.go (chooseBMH); v0.13 does nothing with it",
+			ByHand: "scale baremetal-operator on the source to zero for the time of the move: a claim " +
+				"takes a free host",
+			Refs: []Reference{{Path: "spec.userData", To: Secret}, {Path: "spec.metaData", To: Secret},
+				{Path: "spec.networkData", To: Secret}, {Path: "spec.consumerRef", Back: true},
+				{Path: "status.bareMetalHost", To: bareMetalHost},
+				{Path: "status.hardwareData", To: kind("HardwareData"), Optional: true}}},
+		{GroupKind: kind("HostDeployPolicy"), Pause: PauseNone,
+			Source: "baremetal-operator v0.14.0-rc.0, pkg/hostclaim/hostclaim_manager.go " +
+				"(acceptableNamespaces: HostClaims alone read it)"},
 		{GroupKind: kind("BMCEventSubscription"), Provenance: OnAPIServer, Pause: PauseUnknown,
 			Source: types + "; " + controller + "bmceventsubscription_controller.go (no pause: it " +
 				"subscribes at the BMC what has no status)",
