@@ -148,7 +148,8 @@ func (t *Table) Tag() string { return t.orBuiltin().tag }
 func (t *Table) Fingerprint() string {
 	t = t.orBuiltin()
 	h := sha256.New()
-	_, _ = fmt.Fprintln(h, helmStorage, LabelHelmOwner, LabelHelmRelease)
+	_, _ = fmt.Fprintln(h, helmStorage, LabelHelmOwner, LabelHelmRelease,
+		AnnotationHelmRelease, AnnotationHelmNamespace, LabelFluxHelmNamespace)
 	for i := range defaults {
 		_, _ = fmt.Fprintf(h, "%+v\n", defaults[i].row.Refs)
 	}

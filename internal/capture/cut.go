@@ -293,6 +293,9 @@ func (s *selection) wantCore(n *graph.Node) (why string, ok bool) {
 	if why := s.wanted[n.Ref]; why != "" {
 		return why, true
 	}
+	if storage, ok := capi.HelmStorageOf(n.Ref); ok && s.wanted[storage] != "" {
+		return s.wanted[storage], true
+	}
 	if !s.scope.has(n.Namespace) {
 		return "", false
 	}

@@ -44,9 +44,9 @@ var (
 	metadataKeys = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp",
 		"ownerReferences", "labels", "annotations"}
 	labelKeys = []string{capi.LabelClusterName, capi.LabelMove, capi.LabelMoveHierarchy,
-		capi.LabelHelmOwner, capi.LabelHelmRelease}
+		capi.LabelHelmOwner, capi.LabelHelmRelease, capi.LabelFluxHelmNamespace}
 	annotationKeys = []string{capi.AnnotationPaused, capi.AnnotationWasPaused,
-		capi.AnnotationWorkloadID}
+		capi.AnnotationWorkloadID, capi.AnnotationHelmRelease, capi.AnnotationHelmNamespace}
 )
 
 // Node reads metadata and the reference fields of an object and decodes nothing else. It walks each
@@ -54,8 +54,8 @@ var (
 func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	var parts [2]gjson.Result
 	var meta [8]gjson.Result
-	var labels [5]gjson.Result
-	var annotations [3]gjson.Result
+	var labels [6]gjson.Result
+	var annotations [5]gjson.Result
 	//nolint:gosec // no copy: what leaves this function was copied by strings.Clone or shared
 	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw)))
 	pick(root, objectKeys, parts[:])
@@ -111,6 +111,13 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	}
 	r.addNeeds(n, root, capi.Fields{Spec: spec, Annotations: meta[7], Namespace: n.Namespace,
 		Name: n.Name, Controller: k.Controller})
+	if isSelectedKind(k, r.rows) {
+		for _, ref := range capi.HelmStorage(text(annotations[3]), text(annotations[4]), text(labels[5])) {
+			ref.Namespace, ref.Name = shared(ref.Namespace), shared(ref.Name)
+			n.Needs = append(n.Needs, graph.Need{Ref: ref,
+				Field: "metadata.annotations[" + capi.AnnotationHelmRelease + "]", Optional: true})
+		}
+	}
 	return n
 }
 

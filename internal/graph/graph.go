@@ -21,8 +21,9 @@ type Graph struct {
 	Missing []Missing
 	Rows    *capi.Table // what is known of their kinds
 	byRef   map[object.Ref]*Node
-	whole   bool              // made by NewWhole
-	back    map[*Node][]*Node // the nodes that name a node in a back reference
+	whole   bool // made by NewWhole
+	// back are the nodes that name a node in a back reference, and the storage of its Helm release
+	back map[*Node][]*Node
 }
 
 // Missing is an object that a captured one needs or is owned by, and that was not captured.
@@ -70,11 +71,21 @@ func (g *Graph) Owner(o Owner) *Node {
 	return nil
 }
 
-// turnBack collects the back references of all nodes, by the node that is named.
+// turnBack collects the back references of all nodes, by the node that is named, and the Secrets in
+// which Helm stores the releases of nodes.
 func (g *Graph) turnBack() {
 	g.back = map[*Node][]*Node{}
+	storage := map[object.Ref][]*Node{}
+	for _, n := range g.Nodes {
+		if release, ok := capi.HelmStorageOf(n.Ref); ok {
+			storage[release] = append(storage[release], n)
+		}
+	}
 	for _, n := range g.Nodes {
 		for _, need := range n.Needs {
+			if secrets := storage[need.Ref]; len(secrets) > 0 {
+				g.back[n] = append(g.back[n], secrets...)
+			}
 			if named := g.byRef[need.Ref]; need.Back && named != nil && named != n {
 				g.back[named] = append(g.back[named], n)
 			}
@@ -165,7 +176,8 @@ func (g *Graph) needed(n *Node) []*Node {
 	return append(g.before(n), g.named(n)...)
 }
 
-// named returns the nodes that n names, and those that name it in a back reference.
+// named returns the nodes that n names, those that name it in a back reference, and the storage of
+// its Helm release.
 func (g *Graph) named(n *Node) []*Node {
 	nodes := slices.Clone(g.back[n])
 	for _, need := range n.Needs {

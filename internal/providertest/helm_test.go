@@ -1,0 +1,70 @@
+package providertest_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// TestTheStorageOfAHelmReleaseTravelsWithWhatItMade: the Secrets in which Helm stores a release come
+// with the workload cluster whose objects the release made, whatever its name, its namespace, and
+// that of the HelmRelease of Flux which has them. Those of other releases stay.
+func TestTheStorageOfAHelmReleaseTravelsWithWhatItMade(t *testing.T) {
+	var g *graph
+	for _, read := range readGraphs(t) {
+		if read.name == "packet" {
+			g = read
+		}
+	}
+	i := slices.IndexFunc(g.objects, func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == "PacketCluster"
+	})
+	made := g.objects[i]
+	made.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "tenant-a",
+		"meta.helm.sh/release-namespace": "releases"})
+	labels := made.GetLabels()
+	labels["helm.toolkit.fluxcd.io/namespace"] = "flux-releases"
+	made.SetLabels(labels)
+	for _, ns := range []string{"releases", "flux-releases"} {
+		g.objects = append(g.objects, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": ns}}})
+	}
+	storage := func(namespace, release, version string) string {
+		name := "sh.helm.release.v1." + release + "." + version
+		g.objects = append(g.objects, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+			"metadata": map[string]any{"name": name, "namespace": namespace,
+				"labels": map[string]any{"owner": "helm", "name": release}},
+			"data": map[string]any{"release": "bm90LWEtcmVhbC1vbmU="}}})
+		return "Secret/" + namespace + "/" + name
+	}
+	want := []string{storage("releases", "tenant-a", "v1"), storage("releases", "tenant-a", "v12"),
+		storage("flux-releases", "tenant-a", "v3")}
+	for _, other := range []string{storage("releases", "tenant-a.v2", "v1"),
+		storage("releases", "tenant", "v1"), storage("p-packet", "tenant-a", "v1"),
+		storage("releases", "tenant-a", "backup")} {
+		want = append(want, "not "+other)
+	}
+	p := plan(t, newMemory(t, []*graph{g}))
+	for _, text := range want {
+		name, not := strings.CutPrefix(text, "not ")
+		ref, err := object.ParseRef(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := slices.ContainsFunc(p.Units[0].Objects, func(o restore.Object) bool {
+			return o.Ref == ref && o.Action == restore.Create
+		})
+		if in == not {
+			t.Errorf("%s: the workload cluster has it: %v", name, in)
+		}
+	}
+	if p.Units[0].Name != "p-packet/pk1" || p.Units[0].Blocked {
+		t.Errorf("unit %s is blocked: %v", p.Units[0].Name, p.Findings)
+	}
+}
