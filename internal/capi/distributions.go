@@ -68,7 +68,7 @@ func talosRows() []Row {
 	rows := withTemplate(row, bootstrapKind("TalosConfig"))
 	// The Secret "<cluster>-talos" has the keys of the cluster. Without it the next TalosConfig makes
 	// others, unless the operator wrote the configuration (cluster-api-bootstrap-provider-talos
-	// v0.7.0-alpha.2, controllers/secrets.go getSecretsBundle, talosconfig_controller.go genConfigs and
+	// v0.7.0-alpha.2, controllers/secrets.go getSecretsBundle, talosconfig_controller.go genConfigs,
 	// userConfigs). "<cluster>-talosconfig" and "<cluster>-ca" are made of it again.
 	rows[0].SecretSuffixes = []string{"talos", "talosconfig"}
 	rows[0].Keys = []Key{{Suffix: "talos", Path: "spec.generateType", NotWith: "none"}}

@@ -17,7 +17,7 @@ const (
 // The marks of an object that a release made: the name and the namespace of the release (helm/helm
 // v3.19, pkg/action/validate.go), and the namespace of the HelmRelease of Flux that made it, where
 // Flux stores the release unless the HelmRelease says otherwise (fluxcd/helm-controller v1.6.3,
-// internal/postrender/origin_labels.go, api/v2/helmrelease_types.go GetStorageNamespace).
+// internal/postrender/common_renderer.go, api/v2/helmrelease_types.go GetStorageNamespace).
 const (
 	AnnotationHelmRelease   = "meta.helm.sh/release-name"
 	AnnotationHelmNamespace = "meta.helm.sh/release-namespace"

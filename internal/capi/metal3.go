@@ -99,7 +99,7 @@ func hostRows() []Row {
 		"HostUpdatePolicy", "PreprovisioningImage", "DataImage"} {
 		ofHost = append(ofHost, Reference{Path: ownName, To: kind(name), Optional: true})
 	}
-	return []Row{
+	return append(claimRows(), []Row{
 		{GroupKind: bareMetalHost, Provenance: OnAPIServer, Pause: PauseByHostAnnotation,
 			Source: types + "/baremetalhost_types.go (PausedAnnotation, StatusAnnotation); " + controller +
 				"baremetalhost_controller.go (Reconcile, reconcileHostData)",
@@ -132,25 +132,33 @@ func hostRows() []Row {
 			StatusWhilePaused: true,
 			Source:            types + "; " + controller + "preprovisioningimage_controller.go (no pause)",
 			Refs:              []Reference{{Path: "spec.networkDataName", To: Secret}}},
-		// A claim takes the host that names it as its consumer, else a free one. Without its hosts it
-		// would take another one, so it comes after them.
-		{GroupKind: kind("HostClaim"), Pause: PauseUnknown,
-			Source: "baremetal-operator v0.14.0-rc.0, internal/controller/metal3.io/hostclaim_controller.go " +
-				"(no pause), pkg/hostclaim/hostclaim_manager.go (chooseBMH); v0.13 does nothing with it",
-			ByHand: "scale baremetal-operator on the source to zero for the time of the move: a claim " +
-				"takes a free host",
-			Refs: []Reference{{Path: "spec.userData", To: Secret}, {Path: "spec.metaData", To: Secret},
-				{Path: "spec.networkData", To: Secret}, {Path: "spec.consumerRef", Back: true},
-				{Path: "status.bareMetalHost", To: bareMetalHost},
-				{Path: "status.hardwareData", To: kind("HardwareData"), Optional: true}}},
-		{GroupKind: kind("HostDeployPolicy"), Pause: PauseNone,
-			Source: "baremetal-operator v0.14.0-rc.0, pkg/hostclaim/hostclaim_manager.go " +
-				"(acceptableNamespaces: HostClaims alone read it)"},
 		{GroupKind: kind("BMCEventSubscription"), Provenance: OnAPIServer, Pause: PauseUnknown,
 			Source: types + "; " + controller + "bmceventsubscription_controller.go (no pause: it " +
 				"subscribes at the BMC what has no status)",
 			Refs: []Reference{{Path: "spec.hostName", To: bareMetalHost},
 				{Path: "spec.httpHeadersRef", To: Secret}}},
+	}...)
+}
+
+// claimRows are the kinds with which others than its owner use a host.
+func claimRows() []Row {
+	return []Row{
+		// A claim takes the host that names it as its consumer, else a free one. Without its hosts it
+		// would take another one, so it comes after them.
+		{GroupKind: object.GroupKind{Group: groupMetal3, Kind: "HostClaim"}, Pause: PauseUnknown,
+			Source: "baremetal-operator v0.14.0-rc.0, internal/controller/metal3.io/" +
+				"hostclaim_controller.go (no pause), pkg/hostclaim/hostclaim_manager.go (chooseBMH); " +
+				"v0.13 does nothing with it",
+			ByHand: "scale baremetal-operator on the source to zero for the time of the move: a claim " +
+				"takes a free host",
+			Refs: []Reference{{Path: "spec.userData", To: Secret}, {Path: "spec.metaData", To: Secret},
+				{Path: "spec.networkData", To: Secret}, {Path: "spec.consumerRef", Back: true},
+				{Path: "status.bareMetalHost", To: bareMetalHost},
+				{Path: "status.hardwareData", Optional: true,
+					To: object.GroupKind{Group: groupMetal3, Kind: "HardwareData"}}}},
+		{GroupKind: object.GroupKind{Group: groupMetal3, Kind: "HostDeployPolicy"}, Pause: PauseNone,
+			Source: "baremetal-operator v0.14.0-rc.0, pkg/hostclaim/hostclaim_manager.go " +
+				"(acceptableNamespaces: HostClaims alone read it)"},
 	}
 }
 

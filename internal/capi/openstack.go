@@ -48,7 +48,8 @@ func openstackRows() []Row {
 			Refs: below(inSpec, append(slices.Clone(server),
 				Reference{Path: "userDataRef", To: Secret})...)},
 		Row{GroupKind: openstackIdentity, Source: types, Provenance: OnAPIServer, Pause: PauseNone,
-			RunsCode: usesCredentials, Refs: []Reference{{Path: "spec.secretRef", To: Secret, Required: true}}},
+			RunsCode: usesCredentials,
+			Refs:     []Reference{{Path: "spec.secretRef", To: Secret, Required: true}}},
 		// It knows the addresses in use by their IPAddresses, and reserves one for each claim without,
 		// so it comes after both (Late). On the source of a move it would go on; when it is deleted
 		// there, it gives its free addresses back to OpenStack.

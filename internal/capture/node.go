@@ -112,11 +112,7 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	r.addNeeds(n, root, capi.Fields{Spec: spec, Annotations: meta[7], Namespace: n.Namespace,
 		Name: n.Name, Controller: k.Controller})
 	if isSelectedKind(k, r.rows) {
-		for _, ref := range capi.HelmStorage(text(annotations[3]), text(annotations[4]), text(labels[5])) {
-			ref.Namespace, ref.Name = shared(ref.Namespace), shared(ref.Name)
-			n.Needs = append(n.Needs, graph.Need{Ref: ref,
-				Field: "metadata.annotations[" + capi.AnnotationHelmRelease + "]", Optional: true})
-		}
+		addHelmStorage(n, text(annotations[3]), text(annotations[4]), text(labels[5]))
 	}
 	return n
 }
@@ -133,6 +129,15 @@ func (r *NodeReader) addNeeds(n *graph.Node, root gjson.Result, fields capi.Fiel
 			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: field.Field(), Owner: field.SoftOwner,
 				Optional: field.Optional, Back: field.Back})
 		}
+	}
+}
+
+// addHelmStorage adds the edges to the storage of the Helm release that made an object.
+func addHelmStorage(n *graph.Node, release string, namespaces ...string) {
+	for _, ref := range capi.HelmStorage(release, namespaces...) {
+		ref.Namespace, ref.Name = shared(ref.Namespace), shared(ref.Name)
+		n.Needs = append(n.Needs, graph.Need{Ref: ref, Optional: true,
+			Field: "metadata.annotations[" + capi.AnnotationHelmRelease + "]"})
 	}
 }
 

@@ -47,14 +47,14 @@ var labelMarks = []labelMark{
 		owner:  kustomization,
 		source: "fluxcd/kustomize-controller v1.9.4, docs/spec/v1/kustomizations.md"},
 	{name: groupFluxHelm + "/name", namespace: groupFluxHelm + "/namespace", owner: fluxHelmRelease,
-		source: "fluxcd/helm-controller v1.6.3, internal/postrender/origin_labels.go"},
+		source: "fluxcd/helm-controller v1.6.3, internal/postrender/common_renderer.go"},
 	{name: "resourceset." + groupFluxOperator + "/name",
 		namespace: "resourceset." + groupFluxOperator + "/namespace", owner: resourceSet,
-		source: "controlplaneio-fluxcd/flux-operator (main, 2026), " +
+		source: "controlplaneio-fluxcd/flux-operator v0.58.1, " +
 			"internal/controller/resourceset_controller.go"},
 	{name: groupFluxOperator + "/name", namespace: groupFluxOperator + "/namespace",
 		owner: fluxInstance,
-		source: "controlplaneio-fluxcd/flux-operator (main, 2026), " +
+		source: "controlplaneio-fluxcd/flux-operator v0.58.1, " +
 			"internal/controller/fluxinstance_controller.go"},
 	{name: helmReleaseName, namespace: helmReleaseSpace, owner: helmRelease, annotation: true,
 		source: "helm/helm v3.19, pkg/action/validate.go (helmReleaseNameAnnotation)"},
@@ -65,8 +65,9 @@ var labelMarks = []labelMark{
 	{name: commonInstance, owner: application, weak: true,
 		source: "argoproj/argo-cd v3.5.1, docs/user-guide/resource_tracking.md"},
 	{name: "fleet.cattle.io/bundle-name", namespace: "fleet.cattle.io/bundle-namespace",
-		owner:  bundle,
-		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/bundle_types.go"},
+		owner: bundle,
+		source: "rancher/fleet 3b2c622c, pkg/apis/fleet.cattle.io/v1alpha1/gitrepo_types.go " +
+			"(BundleLabel)"},
 	{name: magnumUUID, owner: magnumCluster,
 		source: "azimuth-cloud/magnum-capi-helm a8b82c24, magnum_capi_helm/driver.py"},
 	{name: magnumClusterUUID, owner: magnumCluster,

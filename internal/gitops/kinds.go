@@ -83,12 +83,12 @@ var kindRows = []kindRow{
 	{GroupKind: resourceSet, tool: Flux, suspends: "disabled",
 		path:    []string{"metadata", "annotations", groupFluxOperator + "/reconcile"},
 		command: suspendResourceSet,
-		source: "controlplaneio-fluxcd/flux-operator (main, 2026), api/v1/common_types.go " +
+		source: "controlplaneio-fluxcd/flux-operator v0.58.1, api/v1/common_types.go " +
 			"(ReconcileAnnotation), api/v1/resourceset_types.go"},
 	{GroupKind: fluxInstance, tool: Flux, suspends: "disabled",
 		path:    []string{"metadata", "annotations", groupFluxOperator + "/reconcile"},
 		command: suspendFluxInstance,
-		source:  "controlplaneio-fluxcd/flux-operator (main, 2026), api/v1/fluxinstance_types.go"},
+		source:  "controlplaneio-fluxcd/flux-operator v0.58.1, api/v1/fluxinstance_types.go"},
 	// Without "automated", an Application is synchronized only when somebody asks for it.
 	{GroupKind: application, tool: ArgoCD, path: []string{"spec", "syncPolicy", "automated"},
 		overwrites: true, command: suspendApplication,
@@ -101,17 +101,17 @@ var kindRows = []kindRow{
 			"(ApplicationsSyncPolicy)"},
 	{GroupKind: bundleDeployment, tool: Fleet, path: []string{"spec", "paused"}, suspends: true,
 		overwrites: true, command: suspendBundleDeployment,
-		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/" +
+		source: "rancher/fleet 3b2c622c, pkg/apis/fleet.cattle.io/v1alpha1/" +
 			"bundledeployment_types.go"},
 	{GroupKind: bundle, tool: Fleet, path: []string{"spec", "paused"}, suspends: true,
 		overwrites: true, command: suspendBundle,
-		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/bundle_types.go"},
+		source: "rancher/fleet 3b2c622c, pkg/apis/fleet.cattle.io/v1alpha1/bundle_types.go"},
 	{GroupKind: gitRepo, tool: Fleet, path: []string{"spec", "paused"}, suspends: true,
 		overwrites: true, command: suspendGitRepo,
-		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/gitrepo_types.go"},
+		source: "rancher/fleet 3b2c622c, pkg/apis/fleet.cattle.io/v1alpha1/gitrepo_types.go"},
 	{GroupKind: helmOp, tool: Fleet, path: []string{"spec", "paused"}, suspends: true,
 		overwrites: true, command: suspendHelmOp,
-		source: "rancher/fleet (main, 2026), pkg/apis/fleet.cattle.io/v1alpha1/helmop_types.go"},
+		source: "rancher/fleet 3b2c622c, pkg/apis/fleet.cattle.io/v1alpha1/helmop_types.go (BundleSpec)"},
 	// Its controller returns before it writes the HelmRelease.
 	{GroupKind: clusterDeployment, tool: K0rdent, path: []string{"spec", "dryRun"}, suspends: true,
 		overwrites: true, command: suspendClusterDeployment,
@@ -152,7 +152,7 @@ type manager struct {
 var managers = []manager{
 	{"kustomize-controller", Flux, "fluxcd/kustomize-controller v1.9.4, main.go (controllerName)"},
 	{"helm-controller", Flux, "fluxcd/helm-controller v1.6.3, main.go (controllerName)"},
-	{"flux-operator", Flux, "controlplaneio-fluxcd/flux-operator (main, 2026), cmd/main.go " +
+	{"flux-operator", Flux, "controlplaneio-fluxcd/flux-operator v0.58.1, cmd/operator/main.go " +
 		"(controllerName)"},
 	{"argocd-controller", ArgoCD, "argoproj/argo-cd v3.5.1, common/common.go (ArgoCDSSAManager)"},
 	{"argocd-application-controller", ArgoCD, "argoproj/argo-cd v2.4, the name of the binary in " +

@@ -56,12 +56,6 @@ type row struct {
 	Why string
 }
 
-// cluster is the Cluster of a row.
-func (r row) cluster() object.Ref {
-	return object.Ref{Group: "cluster.x-k8s.io", Kind: "Cluster", Namespace: r.Namespace,
-		Name: r.Name}
-}
-
 // machine is a Machine of a row.
 type machine struct{ Name, Labels, Owner string }
 

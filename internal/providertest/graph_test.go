@@ -126,9 +126,6 @@ func (g *graph) refs() []object.Ref {
 	return all
 }
 
-// captured reports whether a snapshot has to have an object.
-func (g *graph) captured(r object.Ref) bool { return !slices.Contains(g.NotCaptured, r.String()) }
-
 // own replaces the owners of an object, which are written as [+]Kind.group/name, by references. It
 // returns the first that is not there.
 func own(t *testing.T, u *unstructured.Unstructured, made map[object.Ref]*unstructured.Unstructured,

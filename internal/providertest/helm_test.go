@@ -11,9 +11,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// TestTheStorageOfAHelmReleaseTravelsWithWhatItMade: the Secrets in which Helm stores a release come
-// with the workload cluster whose objects the release made, whatever its name, its namespace, and
-// that of the HelmRelease of Flux which has them. Those of other releases stay.
+// TestTheStorageOfAHelmReleaseTravelsWithWhatItMade: the Secrets in which Helm stores a release
+// come with the workload cluster whose objects the release made. Its name and namespace, and the
+// namespace of the HelmRelease of Flux that has them, do not matter. Other releases stay.
 func TestTheStorageOfAHelmReleaseTravelsWithWhatItMade(t *testing.T) {
 	var g *graph
 	for _, read := range readGraphs(t) {

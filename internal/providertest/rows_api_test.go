@@ -41,3 +41,12 @@ func kinds(graphs []*graph) []string {
 	}
 	return all
 }
+
+// cluster is the Cluster of a row.
+func (r row) cluster() object.Ref {
+	return object.Ref{Group: "cluster.x-k8s.io", Kind: "Cluster", Namespace: r.Namespace,
+		Name: r.Name}
+}
+
+// captured reports whether a snapshot has to have an object.
+func (g *graph) captured(r object.Ref) bool { return !slices.Contains(g.NotCaptured, r.String()) }

@@ -83,8 +83,8 @@ func TestTheTableHasAllChecks(t *testing.T) {
 	}
 }
 
-// verified returns what is verified of each row, as the table has it. passed reports whether a stage
-// ran for a graph, and found nothing.
+// verified returns what is verified of each row, as the table has it. passed reports whether a
+// stage ran for a graph, and found nothing.
 func verified(t *testing.T, graphs []*graph, passed func(g *graph, stage string) bool) (
 	rows map[string]string) {
 	t.Helper()

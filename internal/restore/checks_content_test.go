@@ -9,8 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// TestAControlPlaneNeedsItsCertificates: RKE2 makes new authorities, and another token, in the place
-// of those that it does not find. A token that is on the target is none that is missing.
+// TestAControlPlaneNeedsItsCertificates: RKE2 makes new authorities, and another token, in the
+// place of those that it does not find. A token that is on the target is none that is missing.
 func TestAControlPlaneNeedsItsCertificates(t *testing.T) {
 	cluster := `{"kind":"Cluster","metadata":{"namespace":"n","name":"w"},"spec":{"controlPlaneRef":{
 		"apiGroup":"controlplane.cluster.x-k8s.io","kind":"RKE2ControlPlane","name":"w"}}}`

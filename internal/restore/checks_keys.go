@@ -7,8 +7,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// checkKeys: the keys with which machines join a workload cluster must be in the snapshot, or on the
-// target already. Machines that are made with other keys do not join those that there are.
+// checkKeys: the keys with which machines join a workload cluster must be in the snapshot, or on
+// the target already. Machines that are made with other keys do not join those that there are.
 func checkKeys(ctx context.Context, p *planner) error {
 	seen := map[object.Ref]bool{}
 	for n := range p.active {
