@@ -77,12 +77,7 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	}
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])
-	meta[5].ForEach(func(_, o gjson.Result) bool {
-		n.Owners = append(n.Owners, graph.Owner{Ref: capi.RefOf(o, object.GroupKind{}, n.Namespace,
-			r.scoped),
-			UID: strings.Clone(text(o.Get("uid")))})
-		return true
-	})
+	r.addOwners(n, meta[5])
 	was := annotations[1]
 	if was.Exists() {
 		// in the middle of a move; what it was before is what counts
@@ -115,6 +110,15 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		addHelmStorage(n, text(annotations[3]), text(annotations[4]), text(labels[5]))
 	}
 	return n
+}
+
+func (r *NodeReader) addOwners(n *graph.Node, references gjson.Result) {
+	references.ForEach(func(_, o gjson.Result) bool {
+		n.Owners = append(n.Owners, graph.Owner{Ref: capi.RefOf(o, object.GroupKind{}, n.Namespace,
+			r.scoped),
+			UID: strings.Clone(text(o.Get("uid")))})
+		return true
+	})
 }
 
 // addNeeds adds the edges of the references of an object. Its status is parsed only for a row that
