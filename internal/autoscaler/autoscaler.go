@@ -147,6 +147,14 @@ func Unread(side string, err error) object.Finding {
 		Hint: "grant list of deployments, or see that none runs"}
 }
 
+// InSecret returns the finding for a Secret of a unit with a kubeconfig of the source.
+func InSecret(secret object.Ref, unit string) object.Finding {
+	return object.Finding{Severity: object.Warning, Code: object.CodeAutoscaler, Ref: secret,
+		Unit: unit, Message: "it has a kubeconfig of the source: what uses it, such as a cluster " +
+			"autoscaler in a workload cluster, works on the source whenever that answers",
+		Hint: "stop what uses it, and give it a kubeconfig of the target after the release"}
+}
+
 // HasKubeconfig reports whether a Secret has a kubeconfig of a management cluster: one with its
 // server, or with a key of its CA. The kubeconfigs that Cluster API makes do not count: that of a
 // management cluster which manages itself is one of them.

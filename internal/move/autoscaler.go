@@ -5,11 +5,10 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/autoscaler"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// checkAutoscalers reports cluster autoscalers of the source that work on the units, and Secrets of
-// what moves that have a kubeconfig of the source.
+// checkAutoscalers reports cluster autoscalers of the source that work on the units. The plan of the
+// copy reports those of the target, and Secrets with a kubeconfig of the source.
 func checkAutoscalers(ctx context.Context, c *checker) error {
 	units := map[string]bool{}
 	var names []string
@@ -35,21 +34,6 @@ func checkAutoscalers(ctx context.Context, c *checker) error {
 		return err == nil && autoscaler.HasKubeconfig(raw, c.Source.options.API)
 	}) {
 		c.add(f)
-	}
-	for _, n := range c.nodes {
-		if n.GroupKind() != kube.SecretKind.GroupKind {
-			continue
-		}
-		raw, err := c.contents.Bytes(n.Ref)
-		if err != nil {
-			return err
-		}
-		if autoscaler.HasKubeconfig(raw, c.Source.options.API) {
-			c.add(object.Finding{Severity: object.Warning, Code: object.CodeAutoscaler, Ref: n.Ref,
-				Unit: n.Unit, Message: "it has a kubeconfig of the source: what uses it, such as a cluster " +
-					"autoscaler in a workload cluster, works on the source after the move",
-				Hint: "stop what uses it, and give it a kubeconfig of the target after the move"})
-		}
 	}
 	return nil
 }

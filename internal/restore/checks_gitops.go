@@ -33,12 +33,22 @@ func checkGitOps(ctx context.Context, p *planner) error {
 	return nil
 }
 
-// checkAutoscalers reports cluster autoscalers of the target that work on the units.
+// checkAutoscalers reports cluster autoscalers of the target that work on the units, and Secrets
+// with a kubeconfig of the source.
 func checkAutoscalers(ctx context.Context, p *planner) error {
 	var units []string
 	for n := range p.active {
-		if n.GroupKind() == capi.Cluster {
+		switch n.GroupKind() {
+		case capi.Cluster:
 			units = append(units, n.Unit)
+		case capi.Secret:
+			raw, err := p.Contents.Bytes(n.Ref)
+			if err != nil {
+				return err
+			}
+			if autoscaler.HasKubeconfig(raw, p.Snapshot.About.API) {
+				p.addAll(autoscaler.InSecret(n.Ref, n.Unit))
+			}
 		}
 	}
 	found, err := autoscaler.Find(ctx, p.Reader)

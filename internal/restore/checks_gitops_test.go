@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
@@ -63,5 +64,44 @@ func TestPlanNamesTheToolsThatWillMeetWhatIsRestored(t *testing.T) {
 		return f.Code == object.CodeGitOpsUnread && f.Severity == object.Warning
 	}) || p.Units[0].Blocked {
 		t.Errorf("a kind that cannot be listed: %v", p.Findings)
+	}
+}
+
+// TestPlanNamesSecretsWithAKubeconfigOfTheSource: an autoscaler in a workload cluster uses one, and
+// would work on a source that comes back. What Cluster API made does not count.
+func TestPlanNamesSecretsWithAKubeconfigOfTheSource(t *testing.T) {
+	const server = "https://mgmt.example.org:6443"
+	kubeconfig := base64.StdEncoding.EncodeToString([]byte(`apiVersion: v1
+kind: Config
+clusters: [{name: mgmt, cluster: {server: "` + server + `"}}]
+contexts: [{name: mgmt, context: {cluster: mgmt, user: mgmt}}]
+users: [{name: mgmt, user: {token: none}}]
+current-context: mgmt
+`))
+	secret := func(name, kind string) string {
+		return `{"kind":"Secret","metadata":{"namespace":"n","name":"` + name + `","labels":{
+			"cluster.x-k8s.io/cluster-name":"w"}},"type":"` + kind + `","data":{"value":"` +
+			kubeconfig + `"}}`
+	}
+	for _, api := range []*kube.API{{Server: server}, {Server: "https://other.example.org"}, nil} {
+		x := newTrial(t, newMemory(t, "source", needsNamespace, realCluster("w"),
+			secret("w-cloud-config", "Opaque"), secret("w-kubeconfig", "cluster.x-k8s.io/secret")),
+			newMemory(t, "target", needsNamespace))
+		x.api = api
+		x.load(t)
+		p := x.makePlan(t)
+		var named []string
+		for _, f := range p.Findings {
+			if f.Code == object.CodeAutoscaler && f.Severity == object.Warning && f.Unit == "n/w" {
+				named = append(named, f.Ref.Name)
+			}
+		}
+		var want []string
+		if api != nil && api.Server == server {
+			want = []string{"w-cloud-config"}
+		}
+		if !slices.Equal(named, want) || p.Units[0].Blocked {
+			t.Errorf("source %v: named %v, want %v; findings %v", api, named, want, p.Findings)
+		}
 	}
 }

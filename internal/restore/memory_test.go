@@ -370,6 +370,7 @@ func (m *memory) Allowed(context.Context, string, kube.Kind, string) (bool, erro
 // trial is one restore operation of a test, from a source in memory to a target in memory.
 type trial struct {
 	source   *memory
+	api      *kube.API // how the source was reached; may be nil
 	snapshot *snapshot.Snapshot
 	contents *snapshot.Contents
 	target   *memory
@@ -412,7 +413,7 @@ func (x *trial) load(t testing.TB) {
 	var err error
 	if x.snapshot, x.contents, err = snapshot.CaptureInMemory(t.Context(), snapshot.Options{
 		Source: x.source, SourceName: "source", SourceUID: x.source.uid, Kubernetes: "v1.36.3",
-		Providers: noProviders,
+		Providers: noProviders, API: x.api,
 	}); err != nil {
 		t.Fatal(err)
 	}
