@@ -7,8 +7,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
-// checkAutoscalers reports cluster autoscalers of the source that work on the units. The plan of the
-// copy reports those of the target, and Secrets with a kubeconfig of the source.
+// checkAutoscalers reports cluster autoscalers of the source that work on the units. The plan of
+// the copy reports those of the target, and Secrets with a kubeconfig of the source.
 func checkAutoscalers(ctx context.Context, c *checker) error {
 	units := map[string]bool{}
 	var names []string
