@@ -124,15 +124,17 @@ type run struct {
 }
 
 func newRun(o Options) *run {
-	r := &run{Options: o, kinds: selectedKinds(o.Kinds, o.Rows)}
+	selected, related := customKinds(o.Kinds, o.Rows)
+	r := &run{Options: o, kinds: selected}
 	r.reader = reader{source: o.Source, nodes: NewNodeReader(o.Kinds, o.Rows)}
 	if o.WithoutRelated {
 		return r
 	}
-	r.related = relatedKinds(o.Kinds, o.Rows)
-	r.reader.relation = newRelation(r.kinds, r.related)
-	if b := o.Baseline; b != nil && !sameKinds(selectedKinds(b.Kinds, o.Rows), r.kinds) {
-		b.incomplete = true // it dropped objects by other kinds of owners
+	r.related = related
+	r.reader.relation = newRelation(selected, related)
+	if b := o.Baseline; b != nil {
+		before, _ := customKinds(b.Kinds, o.Rows)
+		b.incomplete = !sameKinds(before, selected) // it dropped objects by other kinds of owners
 	}
 	return r
 }

@@ -55,16 +55,20 @@ func (r *run) newSelection(from objects, fn func(*graph.Node, []byte) error) *se
 		held: map[object.Ref][]byte{}}
 }
 
-// selectedKinds are the kinds that are captured whole: those that belong to Cluster API by label,
-// and those that rows knows.
-func selectedKinds(kinds []kube.Kind, rows *capi.Table) []kube.Kind {
-	var selected []kube.Kind
+// customKinds divides the custom kinds. Selected kinds are captured whole: they belong to Cluster
+// API by label, or rows knows them. Of related kinds nothing is known; a capture holds those of
+// their objects that own a captured object, are owned by one, or have the label of a captured
+// Cluster.
+func customKinds(kinds []kube.Kind, rows *capi.Table) (selected, related []kube.Kind) {
 	for _, k := range kinds {
-		if isSelectedKind(k, rows) {
+		switch {
+		case isSelectedKind(k, rows):
 			selected = append(selected, k)
+		case isRelatedKind(k, rows):
+			related = append(related, k)
 		}
 	}
-	return selected
+	return selected, related
 }
 
 func isSelectedKind(k kube.Kind, rows *capi.Table) bool {

@@ -48,10 +48,10 @@ func TestRowsOfTheConfigurationAreCaptured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := selectedKinds([]kube.Kind{pool}, rows); len(got) != 1 {
+	if got, _ := customKinds([]kube.Kind{pool}, rows); len(got) != 1 {
 		t.Errorf("selected %v", got)
 	}
-	if got := selectedKinds([]kube.Kind{pool}, nil); len(got) != 0 {
+	if got, _ := customKinds([]kube.Kind{pool}, nil); len(got) != 0 {
 		t.Errorf("selected without the row: %v", got)
 	}
 	n := NewNodeReader([]kube.Kind{pool, kube.SecretKind}, rows).Node(pool, []byte(`{"metadata":{"name":"a",

@@ -28,18 +28,6 @@ type Unread struct {
 	Reason string
 }
 
-// relatedKinds are the custom kinds of which nothing is known. Of these a capture holds the objects
-// that own a captured object, are owned by one, or have the label of a captured Cluster.
-func relatedKinds(kinds []kube.Kind, rows *capi.Table) []kube.Kind {
-	var related []kube.Kind
-	for _, k := range kinds {
-		if isRelatedKind(k, rows) {
-			related = append(related, k)
-		}
-	}
-	return related
-}
-
 func isRelatedKind(k kube.Kind, rows *capi.Table) bool {
 	return k.Group != "" && !isSelectedKind(k, rows)
 }
