@@ -154,8 +154,7 @@ func (g *Graph) before(n *Node) []*Node {
 		}
 	}
 	if n.Cluster != "" && !g.alwaysShared(n) {
-		add(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: n.Namespace,
-			Name: n.Cluster})
+		add(clusterOf(n))
 	}
 	if n.Namespace != "" {
 		add(object.Ref{Kind: capi.Namespace.Kind, Name: n.Namespace})
@@ -189,9 +188,19 @@ func (g *Graph) named(n *Node) []*Node {
 }
 
 // alwaysShared reports whether another workload cluster may come to use n at any time, whichever
-// use it now.
+// use it now. So it is with the storage of a Helm release that is not named after a workload
+// cluster: such a release may have made more than one, and objects that are not captured.
 func (g *Graph) alwaysShared(n *Node) bool {
+	if _, ok := capi.HelmStorageOf(n.Ref); ok && g.byRef[clusterOf(n)] == nil {
+		return true
+	}
 	return n.Namespace == "" || g.Rows.Row(n.GroupKind()).Shared
+}
+
+// clusterOf is the Cluster that n names by its label or by its own name.
+func clusterOf(n *Node) object.Ref {
+	return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: n.Namespace,
+		Name: n.Cluster}
 }
 
 // claim is how many units have a claim on a node: none, one, or many.

@@ -243,8 +243,12 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 
 // mayHaveUsers reports whether Clusters that stay may use an object although the graph has no edge
 // to it: the object selects its users by label, is named in a provider's field that no rule knows,
-// or serves all namespaces. Classes and templates are named, so that the graph has their users.
+// or serves all namespaces. Classes and templates are named, so that the graph has their users. A
+// Helm release has objects that are not captured.
 func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
+	if _, storage := capi.HelmStorageOf(ref); storage {
+		return true
+	}
 	switch {
 	case ref.Namespace == "":
 		return len(g.Clusters()) > 0

@@ -13,7 +13,9 @@ import (
 
 // TestTheStorageOfAHelmReleaseTravelsWithWhatItMade: the Secrets in which Helm stores a release
 // come with the workload cluster whose objects the release made. Its name and namespace, and the
-// namespace of the HelmRelease of Flux that has them, do not matter. Other releases stay.
+// namespace of the HelmRelease of Flux that has them, do not matter. Other releases stay. The
+// storage is shared, since the release may have made other objects as well. What is in the
+// namespace of a provider is not restored, and blocks nothing.
 func TestTheStorageOfAHelmReleaseTravelsWithWhatItMade(t *testing.T) {
 	var g *graph
 	for _, read := range readGraphs(t) {
@@ -57,14 +59,30 @@ func TestTheStorageOfAHelmReleaseTravelsWithWhatItMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := slices.ContainsFunc(p.Units[0].Objects, func(o restore.Object) bool {
+		i := slices.IndexFunc(p.Shared.Objects, func(o restore.Object) bool {
 			return o.Ref == ref && o.Action == restore.Create
 		})
-		if in == not {
-			t.Errorf("%s: the workload cluster has it: %v", name, in)
+		if i >= 0 == not {
+			t.Errorf("%s: it comes: %v", name, i >= 0)
+		}
+		if i >= 0 && !slices.Equal(p.Shared.Objects[i].Users, []string{"p-packet/pk1"}) {
+			t.Errorf("%s: used by %v", name, p.Shared.Objects[i].Users)
 		}
 	}
 	if p.Units[0].Name != "p-packet/pk1" || p.Units[0].Blocked {
 		t.Errorf("unit %s is blocked: %v", p.Units[0].Name, p.Findings)
+	}
+
+	made.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "provider",
+		"meta.helm.sh/release-namespace": "capi-system"})
+	of, err := object.ParseRef(storage("capi-system", "provider", "v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = plan(t, newMemory(t, []*graph{g}))
+	if p.Units[0].Blocked || !slices.ContainsFunc(p.Findings, func(f object.Finding) bool {
+		return f.Ref == of && f.Code == object.CodeRefused && f.Severity == object.Warning
+	}) {
+		t.Errorf("a release in the namespace of a provider: %v", p.Findings)
 	}
 }

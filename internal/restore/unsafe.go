@@ -168,11 +168,13 @@ func (p *planner) reportFiltered(ctx context.Context) error {
 	return nil
 }
 
-// isMissed reports whether an object is a Secret that the target lacks, and not one that grants
-// access to the source, which nothing on the target can use.
+// isMissed reports whether an object is a Secret that the target lacks and that something needs
+// there. One that grants access to the source is of no use, and no controller waits for the storage
+// of a Helm release.
 func (p *planner) isMissed(ctx context.Context, n *graph.Node) (bool, error) {
 	secretType, err := p.secretType(n)
-	if err != nil || n.GroupKind() != kube.SecretKind.GroupKind ||
+	_, helm := capi.HelmStorageOf(n.Ref)
+	if err != nil || helm || n.GroupKind() != kube.SecretKind.GroupKind ||
 		slices.Contains(grantAccess, secretType) {
 		return false, err
 	}
