@@ -10,6 +10,7 @@ import (
 
 func newOperationRollback(p *program) *cobra.Command {
 	marks := newMarksFlags()
+	withoutTarget := false
 	cmd := &cobra.Command{
 		Use:   "rollback (ID|latest | --from-marks) [flags]",
 		Short: "Undo a restore or a move as far as nothing was released or handed over",
@@ -21,6 +22,13 @@ ownership is given back. Those that were released are left alone and named.
 Of a move: workload clusters that were not handed over are removed from the target and unpaused on
 the source, which is then equal to what it was. Those that were handed over can only go forward:
 they stay, and "mgmtctl operation resume ID" goes on with them.
+
+With --without-target, of a move whose target does not answer: the target is not dialled, and the
+source gets back what was not handed over. The journal proves that, or the ownership record in the
+store, which then gets a higher epoch in the name of the source. A workload cluster that neither of
+them proves stays paused. The store may be away, too, when the journal is on this host and no
+hand-over was begun. Copies stay on the target, paused; once it answers, the same command without
+--without-target removes them.
 
 With --from-marks, of restores and moves that are lost: neither the catalog nor the store has their
 journal. The paused copies that they left on the target are found by what is on the target itself: a
@@ -40,7 +48,8 @@ It can be interrupted, or die, and be run again.
 
 Standalone it needs the flags of the operation: of a restore --store and --target-kubeconfig (no
 identity), and --signing-key when it has claimed an owner; of a move --store, --source-kubeconfig,
---target-kubeconfig, and --recipient and --signing-key (or --plain); with --from-marks
+--target-kubeconfig, and --recipient and --signing-key (or --plain), with --without-target only
+--source-kubeconfig, and the others for the store if it answers; with --from-marks
 --target-kubeconfig, and the --store of the restore or the move.
 With --identity and --trusted-key it also rolls back an operation of another host, which then stops,
 from its mirror in the store. When the store takes no more records, or the signing key is lost,
@@ -53,6 +62,7 @@ running, or fenced, owned or locked by another; 12 signing key; 130 interrupted 
 		Example: `  mgmtctl operation rollback latest
   mgmtctl operation rollback 1a2b --standalone --store /backup/mgmt --signing-key signing.key \
       --recipient age1... --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig
+  mgmtctl operation rollback latest --without-target
   mgmtctl operation rollback --from-marks --dry-run --standalone --store /backup/mgmt \
       --target-kubeconfig new.kubeconfig`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,17 +77,25 @@ running, or fenced, owned or locked by another; 12 signing key; 130 interrupted 
 		},
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if marks.enabled && withoutTarget {
+				return usageError(cmd, "--from-marks and --without-target exclude each other: the marks are "+
+					"on the target")
+			}
 			if marks.enabled {
 				return marks.run(p, cmd)
 			}
 			if name := marks.first(cmd); name != "" {
 				return usageError(cmd, "--%s needs --from-marks", name)
 			}
+			req := &mgmtv1.RollbackOperationRequest{Id: args[0], ForceCodes: marks.spec.GetForceCodes(),
+				WithoutTarget: withoutTarget}
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
-				return runOperationRollback(ctx, p, c, cmd, args[0], marks.spec.GetForceCodes())
+				return runOperationRollback(ctx, p, c, cmd, req)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&withoutTarget, "without-target", false, "the target of the move does not "+
+		"answer: give back to the source what was not handed over, and leave the copies")
 	marks.add(cmd)
 	return cmd
 }
@@ -89,25 +107,26 @@ var needsOfRollback = map[string][]need{
 }
 
 func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
-	id string, force []string) error {
-	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	req *mgmtv1.RollbackOperationRequest) error {
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId()})
 	if err != nil {
 		return err
 	}
 	op := resp.GetOperation()
 	if needs := needsOfRollback[op.GetKind()]; needs != nil {
+		if req.GetWithoutTarget() {
+			needs = []need{needSource}
+		}
 		if err := p.check(cmd, needs); err != nil {
 			return err
 		}
 	}
-	identity, err := p.readIdentity(ctx)
-	if err != nil {
+	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
 	}
-	// The whole id is used: "latest" may name another operation by now.
+	req.Id = op.GetId() // "latest" may name another operation by now
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
-		resp, err := c.operations.RollbackOperation(ctx, &mgmtv1.RollbackOperationRequest{Id: op.GetId(),
-			Identity: identity, ForceCodes: force})
+		resp, err := c.operations.RollbackOperation(ctx, req)
 		return resp.GetOperation(), err
 	})
 }

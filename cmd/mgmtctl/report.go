@@ -47,6 +47,12 @@ func (p *program) conclude(o *outcome) error {
 		p.say("something was removed and work is left; to go on:\n  %s", p.commandLine("prune", "run"))
 	case code == service.ExitIncomplete && o.operation.GetKind() == kindCopy:
 		p.say("something was copied and work is left; to go on:\n  %s", p.copyAgain(o.operation))
+	case code == service.ExitIncomplete && givenBack(o.operation):
+		p.say("the source has back what was not handed over; copies on %s stay paused: once it answers, "+
+			"this removes them:\n  %s", o.operation.GetTarget(), p.commandLine("operation", "rollback", id))
+		if handedOver(o.operation) {
+			p.say("to go on with what is handed over:\n  %s", p.commandLine("operation", "resume", id))
+		}
 	case code == service.ExitIncomplete:
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation",
 			"resume", id))
@@ -140,6 +146,16 @@ func onlyBlocked(op *mgmtv1.Operation) bool {
 func handedOver(op *mgmtv1.Operation) bool {
 	for name, state := range op.GetUnits() {
 		if name != "" && slices.Contains([]string{"handed-over", "released", "retired"}, state) {
+			return true
+		}
+	}
+	return false
+}
+
+// givenBack reports whether a rollback without the target has given a workload cluster back.
+func givenBack(op *mgmtv1.Operation) bool {
+	for _, state := range op.GetUnits() {
+		if state == "given-back" {
 			return true
 		}
 	}

@@ -130,11 +130,13 @@ const (
 	UnitRetired    UnitState = "retired"
 	UnitBlocked    UnitState = "blocked"
 	UnitRolledBack UnitState = "rolled-back"
+	// UnitGivenBack: the source reconciles it again, and its copy may be left on the target, paused.
+	UnitGivenBack UnitState = "given-back"
 )
 
 func (s UnitState) check() error {
 	return oneOf("unit state", s, UnitPending, UnitCopied, UnitPaused, UnitHandedOver, UnitReleased,
-		UnitRetired, UnitBlocked, UnitRolledBack)
+		UnitRetired, UnitBlocked, UnitRolledBack, UnitGivenBack)
 }
 
 // StepState is the recorded state of a step. A step without a record was never begun.

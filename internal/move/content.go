@@ -27,7 +27,7 @@ const (
 // setIDs makes the key. It does not depend on recipients: another host, which has the signing key,
 // may have others.
 func (b *batch) setIDs(st *store.Store) (err error) {
-	if st.Signs() {
+	if st != nil && st.Signs() { // a rollback compares nothing, and may have no store
 		b.ids, err = st.HostIDs([]byte("move " + b.Snapshot))
 	}
 	return err

@@ -43,6 +43,9 @@ func (c crash) String() string {
 	if c.Lost {
 		text += " with its catalog"
 	}
+	if c.Away {
+		text += ", rolled back without the target"
+	}
 	if c.Second != nil {
 		text += ", killed again " + c.Second.String()
 	}
@@ -255,7 +258,42 @@ func (fx *fixture) crash(c crash) (r crashed) {
 		if o = fx.order(do); c.Lost {
 			o = fx.elsewhere(do)
 		}
+		if r.back && c.Away {
+			away := o
+			away.WithoutTarget, away.Kill, next = true, next, nil
+			e, err := fx.crashAway(away, &r, began)
+			if err != nil {
+				return fail(err)
+			}
+			if e.State == string(catalog.RolledBack) {
+				return fx.end(r, e) // nothing was copied yet
+			}
+			o = fx.order(do)
+		}
 		o.Kill = next
+	}
+}
+
+// crashAway rolls back without the target, in a second process when the first one dies, and checks
+// that the source has everything back.
+func (fx *fixture) crashAway(o order, r *crashed, began time.Time) (end, error) {
+	for {
+		e, err := fx.run(o)
+		died := err == nil && o.Kill != nil
+		if err != nil && !errors.Is(err, errNotKilled) {
+			return end{}, err
+		}
+		st, err := fx.state()
+		if err != nil {
+			return end{}, err
+		}
+		if !died {
+			r.problems = append(r.problems, fx.checkGivenBack(st)...)
+			return e, nil
+		}
+		r.states++
+		r.problems = append(r.problems, fx.checkCrashed(st, began)...)
+		o.Kill, o.Import = nil, false
 	}
 }
 

@@ -33,9 +33,10 @@ type Mgmt struct {
 
 // Ends are both sides of a move, and the store between them. NewEnds makes them.
 type Ends struct {
+	// Source and Target; without a target (WithoutTarget) it is only named, and never asked.
 	Source, Target Mgmt
 	// Store gets the snapshots of the source, and holds the ownership records that decide between
-	// both sides.
+	// both sides. It is nil for a rollback without the target when it does not answer, either.
 	Store *store.Store
 	// Location is the name of the location of Store, by which a resume finds it; it may be empty.
 	Location string
@@ -58,6 +59,19 @@ func NewEnds(ctx context.Context, source, target *kube.Mgmt, st *store.Store, lo
 	e.Target, err = newMgmt(ctx, target, rows)
 	return e, err
 }
+
+// WithoutTarget returns the ends of a rollback while the target does not answer. st is nil when the
+// store does not answer, either.
+func WithoutTarget(ctx context.Context, source *kube.Mgmt, target object.Side, st *store.Store,
+	location string, rows *capi.Table) (Ends, error) {
+	e := Ends{Store: st, Location: location, Rows: rows, Target: Mgmt{Side: target}}
+	var err error
+	e.Source, err = newMgmt(ctx, source, rows)
+	return e, err
+}
+
+// hasTarget reports whether the target may be asked.
+func (e Ends) hasTarget() bool { return e.Target.Reader != nil }
 
 func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) {
 	kinds, err := m.Reader().Kinds(ctx)

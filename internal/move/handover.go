@@ -88,9 +88,9 @@ func (m *run) epochMark(u restore.Unit) string {
 }
 
 // claimed returns the operation that claimed a unit for the target since planning; "" when none
-// did, or when the move writes no records.
+// did, when the move writes no records, or when there is no store to ask (prove decides then).
 func (m *run) claimed(ctx context.Context, u restore.Unit) (operation string, err error) {
-	if m.Plan.Spec.NoFence {
+	if m.Plan.Spec.NoFence || m.Store == nil {
 		return "", nil
 	}
 	return ownership.Claimed(ctx, m.Store, m.request(u))

@@ -84,7 +84,7 @@ func ReadPlan(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (
 // CheckEnds returns an *OtherEndsError unless an operation was started with these ends.
 func (p *StoredPlan) CheckEnds(op catalog.Operation, e Ends) error {
 	if e.Source.UID != p.Plan.Source.UID || e.Target.UID != p.Plan.Target.UID ||
-		e.Store.ID() != op.Store {
+		e.Store != nil && e.Store.ID() != op.Store {
 		return &OtherEndsError{Operation: op.ID,
 			Started: [2]string{p.Plan.Source.Name, p.Plan.Target.Name},
 			Given:   [2]string{e.Source.Name, e.Target.Name}}
@@ -127,8 +127,9 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 
 // Rollback undoes a move for the units that are not handed over: it removes their copies from the
 // target and unpauses them on the source, which then is equal to what it was. It may run again
-// after any crash. Errors: *ForwardError when units were handed over; those of the journal and of
-// both sides.
+// after any crash. Without a target (WithoutTarget) it gives the units back to the source and leaves
+// their copies, which a later Rollback removes. Errors: *ForwardError when units were handed over;
+// *CopiesLeftError; *DoubtError; those of the journal and of both sides.
 func Rollback(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, true); err != nil {
 		return err

@@ -49,6 +49,9 @@ func (m *run) unpauseShared(ctx context.Context) error {
 	if len(objects) == 0 {
 		return nil
 	}
+	if !m.hasTarget() && len(m.batches) > 0 {
+		return m.leaveSharedPaused(ctx, objects)
+	}
 	return m.Journal.Undo(ctx, pauseSharedStep(), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		free, err := m.notAtWork(ctx, objects)

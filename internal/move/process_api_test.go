@@ -45,12 +45,15 @@ type order struct {
 	Canary string
 	Do     string
 	Kill   *kill
-	Trace  string // file for what the process did
+	Target object.Side // for WithoutTarget
+	Trace  string      // file for what the process did
 	// Catalog is the name of the catalog in Dir.
 	Catalog string
 	// Import: the catalog does not have the operation, which the store has a mirror of.
 	Import bool
 	Host   string
+	// WithoutTarget: the target is not dialled; WithoutStore: the store is not opened, either.
+	WithoutTarget, WithoutStore bool
 }
 
 func (k kill) String() string {
@@ -124,14 +127,23 @@ func openStore(ctx context.Context, dir string, b bucket.Bucket) (*store.Store, 
 
 // connect connects to both sides and opens the store, and wraps them with a witness.
 func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
-	st, err := openStore(ctx, o.Dir,
-		&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w})
+	var st *store.Store
+	var err error
+	if !o.WithoutStore {
+		st, err = openStore(ctx, o.Dir,
+			&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w})
+	}
 	if err != nil {
 		return move.Ends{}, err
 	}
 	source, err := kube.Connect(ctx, o.Sides[o.From])
 	if err != nil {
 		return move.Ends{}, err
+	}
+	if o.WithoutTarget {
+		ends, err := move.WithoutTarget(ctx, source, o.Target, st, "default", nil)
+		ends.Source.Writer = &witnessed{Writer: ends.Source.Writer, w: w}
+		return ends, err
 	}
 	target, err := kube.Connect(ctx, o.Sides[1-o.From])
 	if err != nil {
@@ -195,8 +207,18 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if err != nil {
 		return end{}, err
 	}
+	if o.WithoutStore {
+		if err := move.RepeatRun(ctx, c, op.ID); err != nil {
+			return end{}, err
+		}
+	}
 	if _, err := c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{}); err != nil {
 		return end{}, err
+	}
+	with := move.Options{Ends: ends, Catalog: c, Program: "test", Cache: &incremental.RunCache{},
+		Journal: c.Journal(op.ID, catalog.JournalOptions{OnStep: onStep})}
+	if o.WithoutStore {
+		return o.carryOn(ctx, with, op, func(context.Context) error { return nil })
 	}
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
@@ -205,8 +227,18 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if err != nil {
 		return end{}, err
 	}
-	with := move.Options{Ends: ends, Catalog: c, Program: "test", Cache: &incremental.RunCache{},
-		Journal: c.Journal(op.ID, journal(m, onStep))}
+	with.Journal = c.Journal(op.ID, journal(m, onStep))
+	e, err := o.carryOn(ctx, with, op, m.Confirm)
+	if err == nil {
+		err = m.Close(context.WithoutCancel(ctx))
+	}
+	return e, err
+}
+
+// carryOn runs an operation that is running, and records how it ended.
+func (o order) carryOn(ctx context.Context, with move.Options, op catalog.Operation,
+	confirm func(context.Context) error) (end, error) {
+	c := with.Catalog
 	state := catalog.Succeeded
 	var failed error
 	if o.Do == doMove {
@@ -214,7 +246,7 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	} else {
 		stored, err := move.ReadPlan(ctx, c, op.ID)
 		if err == nil {
-			err = stored.CheckEnds(op, ends)
+			err = stored.CheckEnds(op, with.Ends)
 		}
 		if err != nil {
 			return end{}, err
@@ -225,7 +257,7 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 			failed = move.Resume(ctx, with, stored)
 		}
 	}
-	if lost := m.Confirm(context.WithoutCancel(ctx)); lost != nil {
+	if lost := confirm(context.WithoutCancel(ctx)); lost != nil {
 		failed = errors.Join(failed, lost)
 	}
 	var why catalog.Outcome
@@ -235,11 +267,7 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if _, err := c.SetState(ctx, op.ID, state, why); err != nil {
 		return end{}, err
 	}
-	ctx = context.WithoutCancel(ctx)
-	if err := m.Close(ctx); err != nil {
-		return end{}, err
-	}
-	texts, err := findings(ctx, c, op.ID)
+	texts, err := findings(context.WithoutCancel(ctx), c, op.ID)
 	return end{string(state), why.Message, texts}, err
 }
 

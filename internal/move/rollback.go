@@ -8,7 +8,6 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
@@ -36,8 +35,15 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err != nil {
 		return err
 	}
-	back := func(unit string) bool { return !slices.Contains(forward, unit) && !m.over(unit) }
-	stuck, errs := m.undo(ctx, back, len(forward) == 0)
+	back := func(unit string) bool {
+		return !slices.Contains(forward, unit) &&
+			(!m.over(unit) || m.hasTarget() && m.Units[unit] == catalog.UnitGivenBack)
+	}
+	var stuck map[string]bool
+	var errs []error
+	if m.hasTarget() {
+		stuck, errs = m.undo(ctx, back, len(forward) == 0)
+	}
 	for _, u := range m.Plan.Copy.Units {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -62,6 +68,9 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 	if len(forward) > 0 {
 		errs = append(errs, &ForwardError{Units: forward})
 	}
+	if !m.hasTarget() {
+		errs = append(errs, m.reportLeft(ctx))
+	}
 	return errors.Join(errs...)
 }
 
@@ -76,22 +85,23 @@ func (m *run) moved(forward []string) []string {
 	return moved
 }
 
-// rollBackUnit returns a unit to the source. The write of a hand-over that was begun may still
-// reach the bucket; a newer ownership record for the source makes that conditional write fail.
+// rollBackUnit returns a unit to the source.
 func (m *run) rollBackUnit(ctx context.Context, u restore.Unit) error {
-	state, err := m.Journal.State(ctx, handOverStep(u.Name))
-	if err != nil {
+	if err := m.prove(ctx, u); err != nil {
 		return err
 	}
-	if state != "" && !m.Plan.Spec.NoFence {
-		if err := ownership.ClaimBack(ctx, m.Store, m.request(u)); err != nil {
-			return err
-		}
+	state := catalog.UnitRolledBack
+	if !m.hasTarget() && m.inBatch(u.Name) {
+		state = catalog.UnitGivenBack
 	}
-	if err := m.unpause(ctx, u.Name, true, catalog.UnitRolledBack); err != nil {
+	if err := m.unpause(ctx, u.Name, true, state); err != nil {
 		return err
 	}
-	return m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
+	if err := m.Journal.SetUnit(ctx, u.Name, state, ""); err != nil {
+		return err
+	}
+	m.Units[u.Name] = state
+	return nil
 }
 
 // undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot
@@ -161,7 +171,7 @@ func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
 	for _, b := range m.batches {
 		for _, u := range b.Copy.Units {
-			if m.over(u.Name) {
+			if m.over(u.Name) && m.Units[u.Name] != catalog.UnitGivenBack {
 				continue
 			}
 			state, err := m.Journal.State(ctx, handOverStep(u.Name))

@@ -133,6 +133,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := m.reportSuspended(ctx, nil); err != nil {
 		return err
 	}
+	if units := m.givenBack(); len(units) > 0 {
+		m.fail(ctx, "", &CopiesLeftError{Target: m.Target.Name, Units: units})
+	}
 	left, blocked := m.left(), m.blocked()
 	if m.results.first == nil && left == 0 && blocked == 0 {
 		return m.observe(ctx)
@@ -149,10 +152,12 @@ func (m *run) prepareBatches(ctx context.Context) error {
 	return m.pauseShared(ctx)
 }
 
-// over reports whether nothing is left to do for a unit.
+// over reports whether nothing is left to do for a unit but, for one that was given back, to remove
+// its copy.
 func (m *run) over(unit string) bool {
 	state := m.Units[unit]
-	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
+	return m.results.retired[unit] || state == catalog.UnitRolledBack ||
+		state == catalog.UnitBlocked || state == catalog.UnitGivenBack
 }
 
 // unplanned divides the units that no batch holds yet: first the canary alone, then groups of 1,

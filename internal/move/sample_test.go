@@ -49,6 +49,8 @@ type crash struct {
 	Back bool
 	// Fresh says that the namespace does not exist on the target.
 	Fresh bool
+	// Away says that the move is rolled back without the target first, which answers later.
+	Away bool
 	// Lost says that the catalog is lost with the process: another host goes on.
 	Lost bool
 }
@@ -76,7 +78,7 @@ func matrixOf(there, backAgain, undone []traced) []crash {
 	early = append(early, kill{Point: atKey, Key: "snapshots/"}, notHandedOver,
 		kill{Point: atKey, Key: "snapshots/", Answered: true})
 	for i, p := range early {
-		c := crash{First: p, Back: i%2 == 1}
+		c := crash{First: p, Back: i%2 == 1, Away: i%4 == 1}
 		if !c.Back && len(late) > 0 {
 			c.Second, late = &late[0], late[1:]
 		}
@@ -90,6 +92,9 @@ func matrixOf(there, backAgain, undone []traced) []crash {
 		if i%rollbackStep == 0 || !known[p.kind()] {
 			known[p.kind()] = true
 			all = append(all, crash{First: notHandedOver, Second: &p, Back: true})
+		}
+		if strings.HasSuffix(p.Step, "/pause") { // the only step of a rollback without the target
+			all = append(all, crash{First: notHandedOver, Second: &p, Back: true, Away: true})
 		}
 	}
 	return all
@@ -145,7 +150,11 @@ var batchSuffix = regexp.MustCompile(`-b\d+$`)
 func (c crash) kinds() []string {
 	kinds := []string{c.First.kind()}
 	if c.Second != nil {
-		kinds = append(kinds, c.Second.kind())
+		kind := c.Second.kind()
+		if c.Away {
+			kind = "away: " + kind
+		}
+		kinds = append(kinds, kind)
 	}
 	return kinds
 }

@@ -33,7 +33,7 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 	undone := append(tracedSteps(true, nil, []string{"owners", "create", "pause"}),
 		traced{Step: "-/create-b1", Undo: true, Writes: 1}, traced{Step: "-/once", Undo: true},
 		traced{Step: "-/rare", Undo: true})
-	want := []string{"create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
+	want := []string{"away: undo pause", "create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
 		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo create", "undo once",
 		"undo owners", "undo pause", "undo rare", "verify-shared"}
 	matrix := matrixOf(there, backAgain, undone)

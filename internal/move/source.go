@@ -174,7 +174,11 @@ func (m *run) beforeUnpause(ctx context.Context, unit string, cluster object.Ref
 	if err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
 		annotations := u.GetAnnotations()
 		_, fenced := annotations[capi.AnnotationFenced]
-		ours = m.locked(u)
+		if ours = m.locked(u); ours {
+			if err := m.mayWrite(unit, u); err != nil {
+				return false, err // a later run, on another host, has it
+			}
+		}
 		free = annotations[capi.AnnotationOperation] == "" && !fenced && !capi.PausedByUs(u.Object)
 		return false, nil
 	}); err != nil || !ours && !free {
@@ -195,7 +199,11 @@ func (m *run) beforeUnpause(ctx context.Context, unit string, cluster object.Ref
 // restore, after the host of this move was lost.
 func (m *run) mayReturn(ctx context.Context, unit string) error {
 	for _, u := range m.Plan.Copy.Units {
-		if u.Name == unit {
+		switch {
+		case u.Name != unit:
+		case m.Store == nil:
+			return m.checkSeen(ctx, u)
+		default:
 			return ownership.CheckReturn(ctx, m.Store, m.request(u))
 		}
 	}

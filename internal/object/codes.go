@@ -109,6 +109,8 @@ const (
 	CodePauseEnded         Code = "pause-ended"
 	CodeNotWorking         Code = "not-working"
 	CodeSharedKept         Code = "shared-kept"
+	CodeCopyLeft           Code = "copy-left"
+	CodeStoreAway          Code = "store-away"
 	CodeWorkloadAPI        Code = "workload-api"
 	CodeManagedFields      Code = "managed-fields"
 	CodeAddedOnTarget      Code = "added-on-target"

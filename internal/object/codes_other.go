@@ -95,9 +95,24 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A shared object stays on the source although nothing there needs it, " +
 				"because it differs from its copy or changed. Or a copy stays on the target after a " +
-				"rollback: a BareMetalHost that is at work there, or that another object there names.",
+				"rollback: a BareMetalHost that is at work there, or that another object there names. Or it " +
+				"stays paused on the source, since the target was not asked for its copy.",
 			Next: "Compare both. It does no harm on the source: nothing there uses it, and a " +
-				"BareMetalHost is paused there.",
+				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
+		},
+		{
+			Code: CodeCopyLeft, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A move was given back to the source without its target. The copies that it " +
+				"has made are left there, paused: their controllers do not reconcile them.",
+			Next: "Release nothing of it there. Roll the move back once more when the target answers: " +
+				"that removes the copies. If the target is gone for good, forget the operation.",
+		},
+		{
+			Code: CodeStoreAway, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A move was given back to the source without its store: its journal and the locks on " +
+				"the source show that nothing was handed over. That nobody has restored the workload " +
+				"clusters elsewhere in the meantime is not known.",
+			Next: "See that no other management cluster reconciles them.",
 		},
 		{
 			Code: CodeWorkloadAPI, Area: AreaRun, Severities: []Severity{Warning},

@@ -54,6 +54,7 @@ const (
 	HintOperations          HintKey = "operations" // the list of operations names it
 	HintWatch               HintKey = "watch"      // an operation has to be waited for
 	HintResume              HintKey = "resume"     // an operation can only be resumed
+	HintRollback            HintKey = "rollback"   // copies are left until a rollback removes them
 	// an operation waits for an identity
 	HintResumeWithIdentity HintKey = "resume-with-identity"
 	// an operation needs the document that its plan was made with
@@ -73,6 +74,6 @@ func HintKeys() []HintKey {
 		HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
-		HintWatch, HintResume, HintResumeWithIdentity, HintGiveUpMirror,
+		HintWatch, HintResume, HintRollback, HintResumeWithIdentity, HintGiveUpMirror,
 		HintResourceModifiers, HintResumeWithModifiers, HintAcceptDifference, HintAccept}
 }

@@ -138,6 +138,8 @@ var mappings = []mapping{
 	{as[*modify.MismatchError], ReasonUsage},
 	{as[*modify.ParseError], ReasonUsage},
 	{as[*move.ForwardError], ReasonIncomplete},
+	{as[*move.CopiesLeftError], ReasonIncomplete},
+	{as[*move.DoubtError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*move.OtherEndsError], ReasonUsage},
 	{as[*ownership.OwnedError], ReasonOwned},

@@ -107,10 +107,14 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 		if !back {
 			return move.Resume(ctx, s.moveOptions(c, j, ends), stored)
 		}
-		err := move.Rollback(ctx, s.moveOptions(c, j, ends), stored)
-		if err == nil {
-			err = errRolledBack
-		}
-		return err
+		return rollBackMove(ctx, s.moveOptions(c, j, ends), stored)
 	})
+}
+
+func rollBackMove(ctx context.Context, o move.Options, stored *move.StoredPlan) error {
+	err := move.Rollback(ctx, o, stored)
+	if err == nil {
+		err = errRolledBack
+	}
+	return err
 }

@@ -156,11 +156,15 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	op, err := o.s.currentOperation(ctx, c, req.GetId(), how.identity)
+	how.withoutTarget = req.GetWithoutTarget()
+	op, err := o.s.operationToRollBack(ctx, c, req.GetId(), &how)
 	if err != nil {
 		return nil, err
 	}
 	switch {
+	case op.Kind == catalog.KindRestore && how.withoutTarget:
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a restore: its "+
+			"rollback removes copies from the target, and there is nothing to do without it", op.ID)}
 	case op.Kind != catalog.KindMove && op.Kind != catalog.KindRestore:
 		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only "+
 			"a restore or a move can be rolled back", op.ID, op.Kind)}
@@ -172,9 +176,12 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 			Hint: "to have the workload clusters back, move them back"}
 	}
 	var run *operationRun
-	if op.Kind == catalog.KindRestore {
+	switch {
+	case op.Kind == catalog.KindRestore:
 		run, err = o.s.rollBackRestore(ctx, c, op, how)
-	} else {
+	case how.withoutTarget:
+		run, err = o.s.giveMoveBack(ctx, c, op, how)
+	default:
 		run, err = o.s.resumeMove(ctx, c, op, true, how)
 	}
 	if err != nil {

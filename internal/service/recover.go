@@ -184,6 +184,10 @@ type resumption struct {
 	modifiers *modify.Document // as identity
 	// giveUp: go on although the mirror takes no more records.
 	giveUp bool
+	// withoutTarget: the target of a move does not answer. storeAway is why the store is not used,
+	// either.
+	withoutTarget bool
+	storeAway     error
 }
 
 // resumptionFromProto reads a request to resume or roll back. Errors are usage errors.

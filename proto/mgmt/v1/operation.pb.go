@@ -1654,7 +1654,12 @@ type RollbackOperationRequest struct {
 	// run only.
 	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	// As in ResumeOperationRequest.
-	ForceCodes    []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	ForceCodes []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	// The target of a move does not answer: it is not dialled. A unit is given back to the source when
+	// the journal, or the ownership record in the store, proves that it was not handed over. The store
+	// may be away, too, when the journal is of this host and no hand-over was begun. INVALID_ARGUMENT for
+	// a restore.
+	WithoutTarget bool `protobuf:"varint,4,opt,name=without_target,json=withoutTarget,proto3" json:"without_target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1708,6 +1713,13 @@ func (x *RollbackOperationRequest) GetForceCodes() []string {
 		return x.ForceCodes
 	}
 	return nil
+}
+
+func (x *RollbackOperationRequest) GetWithoutTarget() bool {
+	if x != nil {
+		return x.WithoutTarget
+	}
+	return false
 }
 
 // RollbackOperationResponse holds the operation, running.
@@ -1874,12 +1886,13 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x14StopOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"I\n" +
 	"\x15StopOperationResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"l\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\x93\x01\n" +
 	"\x18RollbackOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1f\n" +
 	"\vforce_codes\x18\x03 \x03(\tR\n" +
-	"forceCodes\"M\n" +
+	"forceCodes\x12%\n" +
+	"\x0ewithout_target\x18\x04 \x01(\bR\rwithoutTarget\"M\n" +
 	"\x19RollbackOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\xa5\x02\n" +
 	"\x0eOperationState\x12\x1f\n" +

@@ -62,7 +62,8 @@ type OperationServiceClient interface {
 	// one that has succeeded with no_release: units that were not released are removed from the target
 	// and their ownership is given back; released ones stay. FAILED_PRECONDITION (reason LOCKED) while
 	// it is running, or another restore or move is on the same target; UNIMPLEMENTED for operations of
-	// other kinds. May run twice.
+	// other kinds. May run twice. With without_target the target of a move is not dialled, and its copies
+	// stay there, paused: the units are given-back, and a later call without it removes the copies.
 	RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error)
 	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
 	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION
@@ -209,7 +210,8 @@ type OperationServiceServer interface {
 	// one that has succeeded with no_release: units that were not released are removed from the target
 	// and their ownership is given back; released ones stay. FAILED_PRECONDITION (reason LOCKED) while
 	// it is running, or another restore or move is on the same target; UNIMPLEMENTED for operations of
-	// other kinds. May run twice.
+	// other kinds. May run twice. With without_target the target of a move is not dialled, and its copies
+	// stay there, paused: the units are given-back, and a later call without it removes the copies.
 	RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error)
 	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
 	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION

@@ -1,0 +1,206 @@
+//go:build api
+
+package move_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+)
+
+// giveBack is an order that rolls back without the target.
+func (fx *fixture) giveBack(withoutStore bool) order {
+	o := fx.order(doRollback)
+	o.WithoutTarget, o.WithoutStore = true, withoutStore
+	return o
+}
+
+// checkGivenBack asserts that the source has units back as they were, and no others, and that what
+// is on the target is paused.
+func (fx *fixture) checkGivenBack(st bothSides, paused ...string) (problems []string) {
+	in, out := fx.split(paused...)
+	for ref := range in {
+		if u := st.source[ref]; ref.GroupKind() == capi.Cluster && !(u != nil && isPaused(u) &&
+			capi.PausedByUs(u.Object)) {
+			problems = append(problems, ref.String()+" was given back")
+		}
+	}
+	problems = append(problems, fx.checkStays(st.source, out)...)
+	if listed := st.listed[fx.at]; !slices.Equal(listed, paused) {
+		problems = append(problems, fmt.Sprintf("the source denies to unpause %v, want %v", listed, paused))
+	}
+	for ref, u := range st.target {
+		if ref.GroupKind() == capi.Cluster && !(isPaused(u) && capi.PausedByUs(u.Object)) {
+			problems = append(problems, ref.String()+" is not paused on the target")
+		}
+	}
+	return problems
+}
+
+// TestAPII1RollbackWithoutTarget: the target does not answer any more, and a move that died before
+// a hand-over is rolled back without it. The source reconciles again, the copies stay paused, and
+// the rollback that reaches the target removes them. Neither the target nor the store is needed
+// where the journal proves that nothing was handed over. Where it does not, the record decides.
+func TestAPII1RollbackWithoutTarget(t *testing.T) {
+	fx := newFixture(t, "no-target")
+	first := kill{Point: before, Step: "ns/" + allUnits[0] + "/hand-over"}
+	for _, c := range []struct {
+		name         string
+		kill         kill
+		lost         bool // the catalog: another host goes on
+		withoutStore bool
+		// doubt: the unit whose hand-over was begun stays paused, until the store answers.
+		doubt bool
+	}{
+		{"the journal proves it", kill{Point: after, Step: "ns/" + allUnits[0] + "/pause"}, false, true,
+			false},
+		{"the record proves it", first, false, false, false},
+		{"the record is not written, and there is no store", notHandedOver, false, true, true},
+		{"another host, and no hand-over was begun",
+			kill{Point: before, Step: "ns/" + allUnits[0] + "/cluster-status"}, true, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stop := fx.watch()
+			owner, _ := fx.store.GetOwner(t.Context(), fx.workloadID(allUnits[0]))
+			epoch := owner.Epoch
+			o := fx.order(doMove)
+			o.Canary, o.Kill = fx.namespace+"/"+allUnits[0], &c.kill
+			_, err := fx.run(o)
+			must(t, err)
+			o = fx.giveBack(c.withoutStore)
+			if c.lost {
+				o = fx.elsewhere(doRollback)
+				o.WithoutTarget = true
+			}
+			e, err := fx.run(o)
+			must(t, err)
+			if c.doubt {
+				if !strings.Contains(e.Message, "is not known without the ownership records") {
+					t.Errorf("it ended as %s: %s", e.State, e.Message)
+				}
+				st, err := fx.state()
+				must(t, err)
+				fx.report(fx.checkGivenBack(st, allUnits[0]))
+				e, err = fx.run(fx.giveBack(false))
+				must(t, err)
+			}
+			copied := c.kill.Step != "ns/"+allUnits[0]+"/pause"
+			if left := strings.Contains(e.Message, "paused copies may be left"); left != copied {
+				t.Errorf("it ended as %s: %s", e.State, e.Message)
+			}
+			st, err := fx.state()
+			must(t, err)
+			fx.report(fx.checkGivenBack(st))
+			if copied {
+				if st.target[clusterRef(fx.namespace, allUnits[0])] == nil {
+					t.Error("the copy is gone")
+				}
+				if o, err := fx.store.GetOwner(t.Context(), fx.workloadID(allUnits[0])); err != nil ||
+					o.Owner.Owner.UID != fx.source().UID() || o.Epoch <= epoch {
+					t.Errorf("no new record names the source: %v, %v", o.Owner, err)
+				}
+				fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+			}
+			st, err = fx.state()
+			must(t, err)
+			fx.report(append(stop(), fx.checkBack(st)...))
+		})
+	}
+}
+
+// TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave: the store cannot be asked, and the lock on
+// the source is that of a later run, of a host that has taken the move over; or this host has seen
+// a newer ownership record. The unit stays paused and denied.
+func TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave(t *testing.T) {
+	fx := newFixture(t, "no-store")
+	unit := allUnits[0]
+	ref := clusterRef(fx.namespace, unit)
+	lock := func(from, to string) {
+		fx.change(fx.at, ref, func(u *unstructured.Unstructured) {
+			op, run, _ := strings.Cut(u.GetAnnotations()[capi.AnnotationOperation], "/")
+			if run != from {
+				t.Fatalf("the lock is of run %s, want %s", run, from)
+			}
+			capi.Annotate(u.Object, capi.AnnotationOperation, op+"/"+to)
+		})
+	}
+	refused := func(want string) {
+		t.Helper()
+		for range 2 { // a second try is no later run, either
+			e, err := fx.run(fx.giveBack(true))
+			must(t, err)
+			if !strings.Contains(e.Message, want) {
+				t.Errorf("it ended as %s: %s", e.State, e.Message)
+			}
+		}
+		st, err := fx.state()
+		must(t, err)
+		fx.report(fx.checkGivenBack(st, unit))
+	}
+	o := fx.order(doMove)
+	o.Canary, o.Kill = fx.namespace+"/"+unit, &kill{Point: after, Step: "ns/" + unit + "/pause"}
+	_, err := fx.run(o)
+	must(t, err)
+	lock("1", "2")
+	refused("is locked by operation")
+	lock("2", "1")
+	c, err := fx.giveBack(true).openCatalog(t.Context())
+	must(t, err)
+	_, err = c.RaiseEpochs(t.Context(), fx.store.ID(), map[string]int64{fx.workloadID(unit): 7})
+	must(t, errors.Join(err, c.Close()))
+	refused("is not known without the ownership records")
+	if e, err := fx.run(fx.giveBack(false)); err != nil || e.State != string(catalog.RolledBack) {
+		t.Errorf("it ended as %s: %s, %v", e.State, e.Message, err)
+	}
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.checkBack(st))
+}
+
+// TestAPII1RollbackWithoutTargetLeavesWhatIsHandedOver: the ownership record names the target, and
+// the journal does not know it yet. Such a unit stays paused on the source; the others are given
+// back. When the target answers, a resume goes on with it, and a rollback removes the copies.
+func TestAPII1RollbackWithoutTargetLeavesWhatIsHandedOver(t *testing.T) {
+	fx := newFixture(t, "no-target-late")
+	stop := fx.watch()
+	o := fx.order(doMove)
+	o.Kill = &kill{Point: atKey, Key: "owners/", Answered: true}
+	_, err := fx.run(o)
+	must(t, err)
+	st, err := fx.state()
+	must(t, err)
+	var handed string
+	for unit, yes := range st.handed {
+		if yes {
+			handed = unit
+		}
+	}
+	for _, withoutStore := range []bool{true, false} {
+		e, err := fx.run(fx.giveBack(withoutStore))
+		must(t, err)
+		want := map[bool]string{true: "is not known without", false: "cannot be rolled back"}[withoutStore]
+		if !strings.Contains(e.Message, want) {
+			t.Errorf("it ended as %s: %s", e.State, e.Message)
+		}
+		st, err := fx.state()
+		must(t, err)
+		fx.report(fx.checkGivenBack(st, handed))
+	}
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	st, err = fx.state()
+	must(t, err)
+	moved, stay := fx.split(handed)
+	fx.report(append(stop(), fx.checkStays(st.source, stay)...))
+	for ref := range moved {
+		if st.source[ref] != nil || st.target[ref] == nil {
+			t.Errorf("%s has not moved", ref)
+		}
+	}
+}
