@@ -3,7 +3,9 @@
 package service
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,42 @@ func TestAPIStoppedMoveIsRolledBack(t *testing.T) {
 	must(t, err)
 	f.await(s, id, catalog.RolledBack)
 	f.checkOn(0)
+}
+
+// TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore: the target cannot be dialled, and the
+// store is gone. The journal proves that nothing was handed over, so the source has everything back.
+func TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore(t *testing.T) {
+	f := newAPIFixture(t, "alone")
+	id := f.stopMove()
+	must(t, os.Rename(filepath.Join(f.dir, "store"), filepath.Join(f.dir, "away")))
+	s := f.daemon()
+	t.Cleanup(func() { must(t, s.Close()) })
+	s.cfg.Targets = slices.Clone(s.cfg.Targets)
+	for i := range s.cfg.Targets {
+		s.cfg.Targets[i].KubeconfigFile = filepath.Join(f.dir, "no-such-file")
+	}
+	operations := &operationService{s: s}
+	_, err := operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id})
+	if e := classify(err); err == nil || e.Reason != ReasonStoreMissing {
+		t.Errorf("with the target: %v", err)
+	}
+	_, err = operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id,
+		WithoutTarget: true})
+	must(t, err)
+	op := f.await(s, id, catalog.RolledBack)
+	f.checkOn(0)
+	c, err := s.openCatalog(t.Context())
+	must(t, err)
+	var codes []object.Code
+	for e, err := range c.Watch(t.Context(), op.ID, 0) {
+		must(t, err)
+		if e.Finding != nil {
+			codes = append(codes, e.Finding.Code)
+		}
+	}
+	if !slices.Contains(codes, object.CodeStoreAway) {
+		t.Errorf("findings: %v", codes)
+	}
 }
 
 // stopMove begins a move of the fleet to the other side, and ends the daemon after its first step
