@@ -72,6 +72,9 @@ func (m *run) loadBatches(ctx context.Context) error {
 		if err := b.setIDs(m.Store); err != nil {
 			return err
 		}
+		if err := m.leaveReturned(ctx, b); err != nil {
+			return err
+		}
 		m.batches = append(m.batches, b)
 	}
 }

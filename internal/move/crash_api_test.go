@@ -37,6 +37,9 @@ var (
 
 func (c crash) String() string {
 	text := "killed " + c.First.String()
+	if c.Touch != "" {
+		text += " that gives back " + c.Touch
+	}
 	if c.Fresh {
 		text += " with no namespace on the target"
 	}
@@ -201,6 +204,25 @@ func (fx *fixture) follow(t *testing.T, do string, killed *kill, want catalog.St
 	return steps
 }
 
+// followReturned runs a move in which the hand-over of a unit fails, and returns the steps of its
+// process. A resume brings it to its end.
+func (fx *fixture) followReturned(t *testing.T) []traced {
+	t.Helper()
+	o := fx.order(doMove)
+	o.Touch, o.Trace = touched, filepath.Join(fx.dir, "returned.json")
+	e, err := fx.run(o)
+	must(t, err)
+	if e.State != string(catalog.Failed) {
+		t.Fatalf("it ended as %s: %s", e.State, e.Message)
+	}
+	text, err := os.ReadFile(o.Trace)
+	must(t, err)
+	var steps []traced
+	must(t, json.Unmarshal(text, &steps))
+	fx.resumeToEnd()
+	return steps
+}
+
 // ended checks the end of a move or a rollback. After a move the fixture is on the other side.
 func (fx *fixture) ended(back bool, st bothSides) []string {
 	if back {
@@ -234,7 +256,7 @@ func (fx *fixture) crash(c crash) (r crashed) {
 		}
 	}
 	o := fx.order(doMove)
-	o.Kill = &c.First
+	o.Kill, o.Touch = &c.First, c.Touch
 	for next := c.Second; ; next = nil {
 		e, err := fx.run(o)
 		switch {

@@ -18,7 +18,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 	if err != nil {
 		return err
 	}
-	if state == "" {
+	if state != catalog.StepDone {
 		if err := m.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (m *run) allow(ctx context.Context, u restore.Unit) error {
 func (m *run) request(u restore.Unit) ownership.Request {
 	return ownership.Request{
 		WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target,
-		Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID],
+		Operation: m.Operation, Epoch: max(m.Plan.Epochs[u.WorkloadID], m.knownEpoch(u.Name)),
 		Force:         m.Plan.Spec.Force.Has(object.CodeOwnedElsewhere),
 		ForceDamaged:  m.Plan.Spec.Force.Has(object.CodeOwnerDamaged),
 		ForceWentBack: m.Plan.Spec.Force.Has(object.CodeEpochWentBack),

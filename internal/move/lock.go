@@ -94,7 +94,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
-	return m.awaitPaused(ctx, unit)
+	return m.awaitPaused(ctx, unit, m.Tuning.Wait)
 }
 
 // confirmLock records the lock that a pause has just set. When another host has taken over the

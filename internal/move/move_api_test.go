@@ -4,7 +4,6 @@ package move_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // TestAPIMoveWithoutRecordsResumesFromItsJournal: without ownership records only the journal knows
@@ -46,7 +44,7 @@ func TestAPIMoveWithoutRecordsResumesFromItsJournal(t *testing.T) {
 }
 
 // TestAPIMoveStopsBeforeTheHandOverOfAChangedSource: somebody writes to a Machine of the paused
-// source after it was copied. The hand-over finds it, no record is written, and the rollback
+// source after it was copied. The hand-over finds it, no record names the target, and the rollback
 // leaves that write alone.
 func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
 	fx := newFixture(t, "changed")
@@ -71,9 +69,8 @@ func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
 		!strings.Contains(e.Message, machine.Name) {
 		t.Errorf("it ended with: %s", e.Message)
 	}
-	if _, err := fx.store.GetOwner(t.Context(), fx.workloadID(unit)); !errors.Is(err,
-		store.ErrNotFound) {
-		t.Errorf("there is an ownership record, or %v", err)
+	if st, err := fx.state(); err != nil || st.handed[unit] {
+		t.Errorf("the ownership record names the target, or %v", err)
 	}
 	fx.was[machine] = fx.get(fx.at, machine)
 	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)

@@ -41,6 +41,10 @@ type order struct {
 	Sides [2]kube.Options // the management clusters
 	From  int             // the one to move from
 	Spec  move.Spec
+	// Touch is a unit of which somebody writes to a Machine on the source during its hand-over.
+	Touch string
+	// MaxPause is that of the tuning.
+	MaxPause time.Duration
 	// Canary is the unit that is moved before all others.
 	Canary string
 	Do     string
@@ -182,10 +186,10 @@ func (o order) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 func carryOut(ctx context.Context, o order,
 	onStep func(context.Context, catalog.StepRecord) error) (end, error) {
 	w := &witness{kill: o.Kill, namespace: o.Spec.Selection.Namespaces, steps: map[string]*traced{}}
-	if onStep == nil {
-		onStep = w.onStep
-	}
 	ends, err := o.connect(ctx, w)
+	if onStep == nil {
+		onStep = o.touching(ends.Source, w.onStep)
+	}
 	if err != nil {
 		return end{}, err
 	}
@@ -314,5 +318,5 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 
 // tuning has waits that are short enough for hundreds of moves.
 func (o order) tuning() restore.Tuning {
-	return restore.Tuning{Canary: o.Canary, Settle: 20 * time.Millisecond, Wait: 30 * time.Second}
+	return restore.Tuning{Canary: o.Canary, MaxPause: o.MaxPause, Settle: 20 * time.Millisecond, Wait: 30 * time.Second}
 }

@@ -44,6 +44,12 @@ type run struct {
 
 	mu      sync.Mutex
 	results results
+	// pausedAt is when this run paused a unit.
+	pausedAt map[string]time.Time
+	// returned are the units of stored batches that were given back, and epochs the epochs of the
+	// records that this wrote.
+	returned map[string]bool
+	epochs   map[string]int64
 	// unarmed: the policy of the source cannot be armed; warned: a finding has said so.
 	unarmed, warned bool
 }
@@ -69,7 +75,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
 		policy:  policyOf(o.Source),
 		returns: policyOf(o.Target),
-		refused: map[string]bool{},
+		refused: map[string]bool{}, pausedAt: map[string]time.Time{}, returned: map[string]bool{},
+		epochs: map[string]int64{},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			retired: map[string]bool{}}}
 	if m.Units == nil {
@@ -91,6 +98,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 		return err
 	}
 	if err := m.suspendGitOps(ctx); err != nil {
+		return err
+	}
+	if err := m.finishGiveBacks(ctx); err != nil {
 		return err
 	}
 	for _, b := range m.batches {
@@ -173,7 +183,7 @@ func (m *run) unplanned() [][]string {
 	var canary, names []string
 	for _, u := range m.Plan.Copy.Units {
 		switch {
-		case m.isBlocked(u) || known[u.Name] || m.over(u.Name):
+		case m.isBlocked(u) || known[u.Name] || m.over(u.Name) || m.results.failed[u.Name]:
 		case u.Name == m.Tuning.Canary:
 			canary = []string{u.Name}
 		default:
@@ -232,8 +242,8 @@ func (m *run) left() int {
 func (m *run) fail(ctx context.Context, unit string, err error) {
 	if ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-			object.Finding{Severity: object.Error, Code: object.CodeUnitFailed, Message: err.Error(),
-				Hint: object.HintOf(err)}))
+			object.Finding{Severity: object.Error, Code: object.CodeOf(err, object.CodeUnitFailed),
+				Message: err.Error(), Hint: object.HintOf(err)}))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -277,7 +287,12 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 	// The snapshot and the plan of the batch are no step: they change neither side. A run that
 	// dies before the batch is stored plans it again.
 	number := len(m.batches) + 1
-	b, err := m.planBatch(ctx, number, paused)
+	limited, cancel := m.limitBatch(ctx, paused)
+	b, err := m.planBatch(limited, number, paused)
+	if limited.Err() != nil && ctx.Err() == nil && err != nil {
+		err = context.Cause(limited)
+	}
+	cancel()
 	if err != nil {
 		_, readErr := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), batchName(number))
 		for _, unit := range paused {
@@ -315,8 +330,10 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	}
 	if err := m.load(ctx, b); err != nil {
 		m.failAll(ctx, todo.Units, err)
+		m.giveBackAll(ctx, b, todo.Units, nil)
 		return
 	}
+	all := slices.Clone(todo.Units)
 	for _, u := range todo.Units {
 		if err := m.lockAgain(ctx, u.Name); err != nil {
 			m.fail(ctx, u.Name, err)
@@ -338,6 +355,8 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 				return m.handOver(ctx, u, b)
 			},
 			EpochMark: m.epochMark,
+			Limit:    m.limit,
+			OnFailed: func(ctx context.Context, u restore.Unit) { m.giveBack(ctx, b, u) },
 			OnBlocked: func(u restore.Unit) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -355,6 +374,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 		return
 	}
 	m.note(todo.Units, healthy, err)
+	m.giveBackAll(ctx, b, all, healthy)
 	m.retire(ctx, b, healthy)
 }
 

@@ -15,5 +15,6 @@ func crashes(t *testing.T, fx *fixture) []crash {
 	there := fx.follow(t, doMove, nil, catalog.Succeeded)
 	backAgain := fx.follow(t, doMove, nil, catalog.Succeeded)
 	undone := fx.follow(t, doRollback, &notHandedOver, catalog.RolledBack)
-	return matrixOf(there, backAgain, undone)
+	returned := fx.followReturned(t)
+	return matrixOf(there, backAgain, undone, returned)
 }

@@ -49,6 +49,8 @@ type crash struct {
 	Back bool
 	// Fresh says that the namespace does not exist on the target.
 	Fresh bool
+	// Touch is a unit whose hand-over fails: the process dies while it gives the unit back.
+	Touch string
 	// Away says that the move is rolled back without the target first, which answers later.
 	Away bool
 	// Lost says that the catalog is lost with the process: another host goes on.
@@ -58,8 +60,12 @@ type crash struct {
 // notHandedOver is the death of a move right before its hand-over.
 var notHandedOver = kill{Point: atKey, Key: "owners/"}
 
-// matrixOf makes the matrix from the steps of a move, of the move back, and of a rollback.
-func matrixOf(there, backAgain, undone []traced) []crash {
+// touched is the unit whose hand-over fails in some states.
+const touched = "w-00003"
+
+// matrixOf makes the matrix from the steps of a move, of the move back, of a rollback, and of a move
+// that gives a unit back.
+func matrixOf(there, backAgain, undone, returned []traced) []crash {
 	var all []crash
 	for _, p := range pointsOf(there) { // the way back knows no step that makes the namespace
 		if !slices.ContainsFunc(backAgain, func(s traced) bool { return s.Step == p.Step }) {
@@ -95,6 +101,13 @@ func matrixOf(there, backAgain, undone []traced) []crash {
 		}
 		if strings.HasSuffix(p.Step, "/pause") { // the only step of a rollback without the target
 			all = append(all, crash{First: notHandedOver, Second: &p, Back: true, Away: true})
+		}
+	}
+	known = map[string]bool{}
+	for i, p := range pointsOf(returned) {
+		if kind := p.kind(); (p.Undo || kind == "give-back") && !(known[kind] && i%rollbackStep > 0) {
+			known[kind] = true
+			all = append(all, crash{First: p, Touch: touched, Back: len(all)%2 == 0})
 		}
 	}
 	return all
@@ -149,6 +162,9 @@ var batchSuffix = regexp.MustCompile(`-b\d+$`)
 // kinds returns the kinds of the steps in which processes die, in their order.
 func (c crash) kinds() []string {
 	kinds := []string{c.First.kind()}
+	if c.Touch != "" {
+		kinds[0] = "give back: " + kinds[0]
+	}
 	if c.Second != nil {
 		kind := c.Second.kind()
 		if c.Away {

@@ -33,10 +33,12 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 	undone := append(tracedSteps(true, nil, []string{"owners", "create", "pause"}),
 		traced{Step: "-/create-b1", Undo: true, Writes: 1}, traced{Step: "-/once", Undo: true},
 		traced{Step: "-/rare", Undo: true})
-	want := []string{"away: undo pause", "create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
+	returned := append(tracedSteps(false, nil, []string{"give-back-b1"}),
+		tracedSteps(true, nil, []string{"create"})...)
+	want := []string{"away: undo pause", "create", "give back: give-back", "give back: undo create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
 		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo create", "undo once",
 		"undo owners", "undo pause", "undo rare", "verify-shared"}
-	matrix := matrixOf(there, backAgain, undone)
+	matrix := matrixOf(there, backAgain, undone, returned)
 	sample := oneOfEachKind(matrix)
 	for name, all := range map[string][]crash{"matrix": matrix, "sample": sample} {
 		if got := slices.Sorted(maps.Keys(kindsOf(all))); !slices.Equal(got, want) {

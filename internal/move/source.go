@@ -45,12 +45,14 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 			return err
 		}
 		nodes := nodesOf(captured.graph, unit)
-		if err := m.awaitAtWork(ctx, ref, nodes); err != nil {
+		limit := m.pauseWait()
+		if err := m.awaitAtWork(ctx, ref, nodes, limit); err != nil {
 			return err
 		}
 		if err := m.armFor(ctx, unit, ref); err != nil {
 			return err
 		}
+		m.startClock(unit)
 		err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 			if err := m.mayLock(unit, u); err != nil {
 				return false, err
@@ -72,13 +74,14 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		if err := m.pauser.PauseOwn(ctx, nodes); err != nil {
 			return err
 		}
-		return errors.Join(m.awaitPaused(ctx, unit), h.SetUnit(catalog.UnitPaused))
+		return errors.Join(m.tooLong(m.awaitPaused(ctx, unit, limit)), h.SetUnit(catalog.UnitPaused))
 	})
 }
 
 // awaitAtWork waits until every object of a unit shows Paused=False, except for objects that were
 // paused before the move. It does not wait once the switch is set, by us or by somebody else.
-func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node) error {
+func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node,
+	limit time.Duration) error {
 	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if err != nil {
@@ -91,7 +94,7 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 	if _, annotated := live.GetAnnotations()[capi.AnnotationPaused]; annotated {
 		return nil
 	}
-	return m.await(ctx, nodes, "the source's objects to be at work before the pause",
+	return m.await(ctx, nodes, "the source's objects to be at work before the pause", limit,
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !capi.PublishesPause(u.Object) || capi.PausedByUs(u.Object) {
 				return ""
@@ -102,13 +105,13 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 
 // awaitPaused captures the source, waits until all objects of a unit acknowledged the pause and no
 // provider blocks the move, and then for Tuning.Settle.
-func (m *run) awaitPaused(ctx context.Context, unit string) error {
+func (m *run) awaitPaused(ctx context.Context, unit string, limit time.Duration) error {
 	captured, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
 	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
-		"acknowledge the pause", m.pauser.NotPaused); err != nil {
+		"acknowledge the pause", limit, m.pauser.NotPaused); err != nil {
 		return err
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
@@ -116,9 +119,9 @@ func (m *run) awaitPaused(ctx context.Context, unit string) error {
 
 // await polls objects of the source until problem returns "" for all of them. An object that is
 // gone has no problem.
-func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
+func (m *run) await(ctx context.Context, nodes []*graph.Node, what string, limit time.Duration,
 	problem fence.Problem) error {
-	return m.pauser.Await(ctx, nodes, what, m.Tuning.Wait, problem)
+	return m.pauser.Await(ctx, nodes, what, limit, problem)
 }
 
 // unpause undoes the pause of a unit of the source. With wait it waits until the controllers
@@ -213,7 +216,7 @@ func (m *run) mayReturn(ctx context.Context, unit string) error {
 // awaitReconciled waits until controllers reconcile an unpaused unit again. A timeout is only a
 // finding: the source itself is what it was.
 func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
-	err := m.await(ctx, nodes, "the source's controllers to be at work again",
+	err := m.await(ctx, nodes, "the source's controllers to be at work again", m.Tuning.Wait,
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !capi.PublishesPause(u.Object) {
 				return ""

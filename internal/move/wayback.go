@@ -70,7 +70,7 @@ func (m *run) prove(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	recorded := !m.Plan.Spec.NoFence
-	switch begun := state != ""; {
+	switch begun := isBegun(state); {
 	case m.Store == nil && (imported || begun && recorded):
 		return &DoubtError{Workload: u.Name}
 	case m.Store == nil || !recorded:

@@ -109,6 +109,7 @@ const (
 	CodePauseEnded         Code = "pause-ended"
 	CodeNotWorking         Code = "not-working"
 	CodeSharedKept         Code = "shared-kept"
+	CodeMaxPause           Code = "max-pause"
 	CodeCopyLeft           Code = "copy-left"
 	CodeStoreAway          Code = "store-away"
 	CodeWorkloadAPI        Code = "workload-api"

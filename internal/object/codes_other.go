@@ -101,6 +101,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
 		},
 		{
+			Code: CodeMaxPause, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "A workload cluster was paused on the source for as long as a move may pause it, and " +
+				"was not handed over. The source has it back; its copy is removed from the target.",
+			Next: "Find out what takes so long: controllers that do not acknowledge a pause, a slow store, " +
+				"an API server that is busy. Then resume the operation, which begins from scratch with " +
+				"it; or move it alone, or with a longer limit.",
+		},
+		{
 			Code: CodeCopyLeft, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A move was given back to the source without its target. The copies that it " +
 				"has made are left there, paused: their controllers do not reconcile them.",

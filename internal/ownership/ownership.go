@@ -240,8 +240,8 @@ func Claim(ctx context.Context, s Store, q Request) error {
 		switch {
 		case err != nil:
 			return err
-		case have.Trusted && q.wrote(have):
-			return nil
+		case have.Trusted && q.wrote(have) && have.Epoch > q.Epoch:
+			return nil // a record that was known at planning stops no claim that is on its way
 		case have.Trusted && !q.allows(have):
 			return q.owned(have)
 		}

@@ -30,6 +30,9 @@ type Tuning struct {
 	// Wait bounds each wait for acknowledgements of the pause by controllers of the target; 0
 	// means 5 minutes.
 	Wait time.Duration
+	// MaxPause is of a move: a unit that is not handed over so long after its pause is given back to
+	// the source; 0 means no limit. Package move heeds it.
+	MaxPause time.Duration
 	// PostFlight bounds the post-flight of a unit. 0 means Wait and one second for each unit that
 	// was released: the more there are, the longer controllers take to reconcile all of them.
 	PostFlight time.Duration
@@ -109,6 +112,12 @@ type Hooks struct {
 	// EpochMark returns the annotation mgmtd.dev/epoch that the release writes to the Cluster of a
 	// unit; "" writes none. It may be nil.
 	EpochMark func(u Unit) string
+	// Limit returns the context of what comes before BeforeRelease of a unit. When that context ends,
+	// the unit fails with its cause. It may be nil.
+	Limit func(ctx context.Context, u Unit) (context.Context, context.CancelFunc)
+	// OnFailed is called for each unit that failed before it was released, once nothing works on it
+	// any more. It may be nil.
+	OnFailed func(ctx context.Context, u Unit)
 	// OnBlocked is called for each unit that fails because of a shared object that it needs.
 	OnBlocked func(u Unit)
 	// OnHealthy is called for each unit that passed post-flight.

@@ -41,6 +41,9 @@ type phase struct {
 	run    func(ctx context.Context, r *run, u Unit, s *unitState) error
 }
 
+// phaseBeforeRelease is the first phase that cannot be taken back.
+const phaseBeforeRelease = "before-release"
+
 // unitPhases are carried out one after the other, each one when the state at that point needs it.
 var unitPhases = []phase{
 	{"shared", unitState.copies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
@@ -88,7 +91,7 @@ var unitPhases = []phase{
 	{"ready", unitState.releases, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.checkReady(ctx, u) // a hand-over cannot be taken back
 	}},
-	{"before-release", unitState.callsHook, func(ctx context.Context, r *run, u Unit,
+	{phaseBeforeRelease, unitState.callsHook, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.Hooks.BeforeRelease(ctx, u)
 	}},
@@ -164,15 +167,35 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) (staged bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	limited, cancel := r.limit(ctx, u)
+	defer cancel()
 	for _, p := range unitPhases {
+		if p.name == phaseBeforeRelease {
+			limited = ctx
+		}
 		if !p.needed(s) {
 			continue
 		}
-		if err := task.Call(func() error { return p.run(ctx, r, u, &s) }); err != nil {
+		err := task.Call(func() error { return p.run(limited, r, u, &s) })
+		if err == nil && limited.Err() == nil {
+			continue
+		}
+		if limited.Err() != nil && ctx.Err() == nil {
+			err = context.Cause(limited)
+		}
+		if err != nil {
 			return s.staged, err
 		}
 	}
 	return s.staged, nil
+}
+
+// limit returns the context of what comes before the release of a unit.
+func (r *run) limit(ctx context.Context, u Unit) (context.Context, context.CancelFunc) {
+	if r.Hooks.Limit == nil {
+		return ctx, func() {}
+	}
+	return r.Hooks.Limit(ctx, u)
 }
 
 func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {

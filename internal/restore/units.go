@@ -150,6 +150,9 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 		return
 	}
 	r.unitEnded(ctx, u, result, err, err == nil)
+	if err != nil && ctx.Err() == nil && r.Hooks.OnFailed != nil {
+		r.Hooks.OnFailed(ctx, u)
+	}
 	leave := func(bool) {}
 	if staged {
 		var once sync.Once
@@ -211,7 +214,7 @@ func (r *run) reportFailure(ctx context.Context, u Unit, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	code := object.CodeUnitFailed
+	code := object.CodeOf(err, object.CodeUnitFailed)
 	if isMachines(err) {
 		code = object.CodeObserve
 	}

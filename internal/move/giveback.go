@@ -1,0 +1,295 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// This file gives a unit back that fails before its hand-over, or is paused for too long: its copy
+// is removed from the target, and the source reconciles it again, while the others move on. Without
+// it, the unit would be paused until somebody acts. It leaves its batch, whose stored plan was made
+// of what the source was then: a resume plans it from scratch, in a batch of its own.
+
+// giveBackStep is done once a unit of a batch was given back. Once it is begun, the unit does not go
+// forward in this batch any more, whatever of its copy is left.
+func giveBackStep(unit string, b *batch) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "give-back" + b.suffix()}
+}
+
+// epochValue is the key of the epoch of the record that a give-back wrote, in its step.
+const epochValue = "epoch"
+
+// MaxPauseError means that a unit was paused for as long as the move may pause it.
+type MaxPauseError struct {
+	Limit time.Duration
+	Err   error // what it waited for; may be nil
+}
+
+func (e *MaxPauseError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("a pause takes %s at most: %v", e.Limit, e.Err)
+	}
+	return fmt.Sprintf("it was paused for %s and is not handed over", e.Limit)
+}
+
+func (e *MaxPauseError) Unwrap() error { return e.Err }
+
+// Code is the code of its finding.
+func (e *MaxPauseError) Code() object.Code { return object.CodeMaxPause }
+
+// Hint says what the operator can do.
+func (e *MaxPauseError) Hint() string {
+	return "the source has it back: find out what takes so long, then resume the operation, which " +
+		"begins from scratch with it; or move it again with a longer limit"
+}
+
+// isBegun reports whether a hand-over was begun and not taken back.
+func isBegun(state catalog.StepState) bool { return state != "" && state != catalog.StepUndone }
+
+// startClock notes when a unit is paused.
+func (m *run) startClock(unit string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pausedAt[unit] = time.Now()
+}
+
+// pauseWait bounds the wait for the acknowledgements of a pause. It is half of the longest pause, so
+// that one unit whose controllers do not answer does not use up the time of its batch.
+func (m *run) pauseWait() time.Duration {
+	if m.Tuning.MaxPause > 0 {
+		return min(m.Tuning.Wait, m.Tuning.MaxPause/2)
+	}
+	return m.Tuning.Wait
+}
+
+// tooLong makes a *MaxPauseError of the error of a wait that MaxPause has shortened.
+func (m *run) tooLong(err error) error {
+	if _, waited := errors.AsType[*restore.WaitError](err); waited && m.pauseWait() < m.Tuning.Wait {
+		return &MaxPauseError{Limit: m.pauseWait(), Err: err}
+	}
+	return err
+}
+
+// deadline returns when a unit has been paused for too long. The time of one that an earlier run
+// paused begins with this run: its copy is most likely there, and to go on takes less time than to
+// begin again.
+func (m *run) deadline(unit string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since, ok := m.pausedAt[unit]
+	if !ok {
+		since = m.began
+	}
+	return since.Add(m.Tuning.MaxPause)
+}
+
+// limitBatch returns the context in which a batch is planned. It ends with the time of its units.
+func (m *run) limitBatch(ctx context.Context, units []string) (context.Context, context.CancelFunc) {
+	if m.Tuning.MaxPause <= 0 {
+		return ctx, func() {}
+	}
+	var last time.Time
+	for _, unit := range units {
+		if at := m.deadline(unit); at.After(last) {
+			last = at
+		}
+	}
+	return context.WithDeadlineCause(ctx, last, &MaxPauseError{Limit: m.Tuning.MaxPause})
+}
+
+// limit returns the context of what comes before the hand-over of a unit. One whose hand-over was
+// begun has no limit.
+func (m *run) limit(ctx context.Context, u restore.Unit) (context.Context, context.CancelFunc) {
+	state, err := m.Journal.State(ctx, handOverStep(u.Name))
+	if m.Tuning.MaxPause <= 0 || err != nil || isBegun(state) {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, m.deadline(u.Name),
+		&MaxPauseError{Limit: m.Tuning.MaxPause})
+}
+
+// giveBackAll gives the units of a batch back that are neither healthy nor handed over: those that
+// failed, and those that the run did not come to.
+func (m *run) giveBackAll(ctx context.Context, b *batch, units, healthy []restore.Unit) {
+	for _, u := range units {
+		if !slices.ContainsFunc(healthy, func(h restore.Unit) bool { return h.Name == u.Name }) {
+			m.giveBack(ctx, b, u)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.leave(m.returned)
+}
+
+// giveBack gives one unit of a batch back, unless it is handed over or the run is interrupted: an
+// operator who stops a move decides how it goes on. One that cannot be given back stays paused, and
+// its copy stays paused as well; the next run tries it again.
+func (m *run) giveBack(ctx context.Context, b *batch, u restore.Unit) {
+	m.mu.Lock()
+	done := m.returned[u.Name]
+	m.mu.Unlock()
+	if done || ctx.Err() != nil {
+		return
+	}
+	forward, err := m.isForward(ctx, u)
+	if err == nil && !forward {
+		err = m.giveBackUnit(ctx, b, u)
+	}
+	if err != nil {
+		m.fail(ctx, u.Name, fmt.Errorf("give it back to the source: %w", err))
+		return
+	}
+	if !forward {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.returned[u.Name] = true
+	}
+}
+
+// isForward reports whether the journal or the ownership record shows a unit as handed over.
+func (m *run) isForward(ctx context.Context, u restore.Unit) (bool, error) {
+	state, err := m.Journal.State(ctx, handOverStep(u.Name))
+	if err != nil || state == catalog.StepDone {
+		return true, err
+	}
+	by, err := m.claimed(ctx, u)
+	return by != "", err
+}
+
+// giveBackUnit carries out giveBackStep. The copy goes first: until it is gone, the source is paused.
+func (m *run) giveBackUnit(ctx context.Context, b *batch, u restore.Unit) error {
+	return m.Journal.Do(ctx, giveBackStep(u.Name, b), func(ctx context.Context,
+		h *catalog.StepHandle) error {
+		ref, err := clusterRef(u.Name)
+		if err != nil {
+			return err
+		}
+		if err := m.pauser.Change(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
+			return false, m.mayWrite(u.Name, live) // another run may work on the copy
+		}); err != nil {
+			return err
+		}
+		if err := m.takeBackHandOver(ctx, h, u); err != nil {
+			return err
+		}
+		if err := m.undoBatch(ctx, b, []string{u.Name}, false, nil); err != nil {
+			return fmt.Errorf("remove its copy: %w", err)
+		}
+		return m.unpause(ctx, u.Name, false, catalog.UnitPending)
+	})
+}
+
+// takeBackHandOver makes sure that a hand-over which was begun, and failed, never takes place. The
+// record that it writes has a higher epoch than the plan knows, which counts as planned from then on.
+func (m *run) takeBackHandOver(ctx context.Context, h *catalog.StepHandle, u restore.Unit) error {
+	state, err := m.Journal.State(ctx, handOverStep(u.Name))
+	if err != nil || !isBegun(state) {
+		return err
+	}
+	if !m.Plan.Spec.NoFence {
+		if err := ownership.ClaimBack(ctx, m.Store, m.request(u)); err != nil {
+			return err
+		}
+		have, err := ownership.Read(ctx, m.Store, u.WorkloadID)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(have.Epoch)
+		if err != nil {
+			return err
+		}
+		if err := h.Record(ctx, catalog.Value{Key: epochValue, Data: text}); err != nil {
+			return err
+		}
+		m.setEpoch(u.Name, have.Epoch)
+	}
+	return m.Journal.Undo(ctx, handOverStep(u.Name),
+		func(context.Context, *catalog.StepHandle) error { return nil })
+}
+
+func (m *run) setEpoch(unit string, epoch int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epochs[unit] = max(m.epochs[unit], epoch)
+}
+
+func (m *run) knownEpoch(unit string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.epochs[unit]
+}
+
+// leave removes units from a batch.
+func (b *batch) leave(units map[string]bool) {
+	b.Copy.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
+		func(u restore.Unit) bool { return units[u.Name] })
+}
+
+// leaveReturned removes from a stored batch the units that were given back, and reads the epochs of
+// the records that this wrote. A unit whose give-back did not end stays: there may be a copy.
+func (m *run) leaveReturned(ctx context.Context, b *batch) error {
+	left := map[string]bool{}
+	for _, u := range b.Copy.Units {
+		state, err := m.Journal.State(ctx, giveBackStep(u.Name, b))
+		if err != nil {
+			return err
+		}
+		left[u.Name] = state == catalog.StepDone
+		values, err := m.Journal.Values(ctx, giveBackStep(u.Name, b))
+		if err != nil {
+			return err
+		}
+		if text, ok := values[epochValue]; ok {
+			var epoch int64
+			if err := json.Unmarshal(text, &epoch); err != nil {
+				return fmt.Errorf("decode the epoch of %s: %w", u.Name, err)
+			}
+			m.setEpoch(u.Name, epoch)
+		}
+	}
+	b.leave(left)
+	return nil
+}
+
+// finishGiveBacks ends what an earlier run began to give back, before anything goes forward: a part
+// of the copy may be gone. These units are planned again by this run.
+func (m *run) finishGiveBacks(ctx context.Context) error {
+	for _, b := range m.batches {
+		done := map[string]bool{}
+		for _, u := range b.Copy.Units {
+			state, err := m.Journal.State(ctx, giveBackStep(u.Name, b))
+			if err != nil {
+				return err
+			}
+			if state == "" || m.over(u.Name) {
+				continue
+			}
+			forward, err := m.isForward(ctx, u)
+			if err == nil && !forward {
+				err = m.giveBackUnit(ctx, b, u)
+			}
+			if err != nil {
+				m.fail(ctx, u.Name, fmt.Errorf("give it back to the source: %w", err))
+				done[u.Name] = true // not in this run
+				continue
+			}
+			done[u.Name] = !forward
+		}
+		b.leave(done)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/move"
+)
+
+// touching writes to a Machine of the unit of an order when its hand-over begins, and leaves it as
+// it was: the hand-over finds that the source changed. Then it calls next.
+func (o order) touching(source move.Mgmt, next func(context.Context, catalog.StepRecord) error,
+) func(context.Context, catalog.StepRecord) error {
+	return func(ctx context.Context, r catalog.StepRecord) error {
+		if o.Touch != "" && r.Step.Phase == "hand-over" && r.State == catalog.StepBegun &&
+			strings.HasSuffix(r.Step.Unit, "/"+o.Touch) {
+			if err := touch(ctx, source, r.Step.Unit); err != nil {
+				return err
+			}
+		}
+		return next(ctx, r)
+	}
+}
+
+func touch(ctx context.Context, source move.Mgmt, unit string) error {
+	namespace, name, _ := strings.Cut(unit, "/")
+	k, _ := kube.FindKind(source.Kinds, capi.Machine)
+	var machine string
+	if _, err := source.Reader.List(ctx, k, kube.ListOptions{Namespace: namespace},
+		func(raw []byte) error {
+			u := &unstructured.Unstructured{}
+			err := u.UnmarshalJSON(raw)
+			if unitName(u.GetName()) == name {
+				machine = u.GetName()
+			}
+			return err
+		}); err != nil {
+		return err
+	}
+	for _, by := range []string{"somebody", ""} {
+		u, err := source.Reader.Get(ctx, k, namespace, machine)
+		if err != nil {
+			return err
+		}
+		if capi.Annotate(u.Object, "example.test/by", by); by == "" {
+			capi.Unannotate(u.Object, "example.test/by")
+		}
+		if _, err := source.Writer.(*witnessed).Writer.Update(ctx, k, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkReturned asserts that one unit is on the source as it was, with nothing of it on the target,
+// and that the others have moved.
+func (fx *fixture) checkReturned(unit string) {
+	fx.t.Helper()
+	st, err := fx.state()
+	must(fx.t, err)
+	stays, moved := fx.split(unit)
+	problems := fx.checkStays(st.source, stays)
+	for ref := range stays {
+		if st.target[ref] != nil {
+			problems = append(problems, ref.String()+" is left on the target")
+		}
+	}
+	for ref := range moved {
+		if st.target[ref] == nil || unitName(ref.Name) != "" && st.source[ref] != nil {
+			problems = append(problems, ref.String()+" has not moved")
+		}
+	}
+	if slices.Contains(st.listed[fx.at], unit) {
+		problems = append(problems, "the source denies to unpause it")
+	}
+	fx.report(problems)
+}
+
+// resumeToEnd resumes a move, after which the whole fleet has moved.
+func (fx *fixture) resumeToEnd() {
+	fx.t.Helper()
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	st, err := fx.state()
+	must(fx.t, err)
+	fx.report(fx.ended(false, st))
+}
+
+// TestAPIMoveGivesBackWhatIsNotHandedOver: a unit that fails before its hand-over, or is paused for
+// too long, is at work on the source again when the move ends, and its copy is gone. The others
+// move. A resume begins from scratch with it. A move that is interrupted gives nothing back.
+func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
+	fx := newFixture(t, "give-back")
+	unit, other := classyUnits[1], classyUnits[0]
+	t.Run("a failure", func(t *testing.T) {
+		stop := fx.watch()
+		for range 2 { // it fails a second time, in a batch of its own
+			o := fx.order(doMove)
+			if st, err := fx.state(); err == nil && len(st.target) > 0 {
+				o = fx.order(doResume)
+			}
+			o.Touch = unit
+			e := fx.carryOut(o, catalog.Failed, nil)
+			if !strings.Contains(e.Message, "the source changed") {
+				t.Errorf("it ended with: %s", e.Message)
+			}
+			fx.checkReturned(unit)
+		}
+		fx.resumeToEnd()
+		fx.report(stop())
+	})
+	t.Run("a long pause", func(t *testing.T) {
+		const limit = 20 * time.Second
+		o := fx.order(doMove)
+		o.MaxPause = limit
+		var once sync.Map
+		e := fx.carryOut(o, catalog.Failed, func(_ context.Context, r catalog.StepRecord) error {
+			copying := r.Step.Phase == "cluster-status" && strings.HasSuffix(r.Step.Unit, unit)
+			forward := r.Step.Phase == "hand-over" && strings.HasSuffix(r.Step.Unit, other)
+			if r.State != catalog.StepBegun || !copying && !forward {
+				return nil
+			}
+			if _, again := once.LoadOrStore(r.Step.String(), true); !again {
+				time.Sleep(limit)
+			}
+			return nil
+		})
+		if len(e.Findings) != 1 || !strings.HasPrefix(e.Findings[0], "max-pause ") {
+			t.Errorf("findings: %v", e.Findings)
+		}
+		fx.checkReturned(unit)
+		fx.resumeToEnd()
+	})
+	t.Run("an interrupt", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := carryOut(ctx, fx.order(doMove), func(_ context.Context, r catalog.StepRecord) error {
+			if r.Step.Phase == "cluster-status" {
+				cancel()
+			}
+			return nil
+		})
+		must(t, err)
+		paused := 0
+		for ref, u := range fx.live(fx.at) {
+			if ref.GroupKind() == capi.Cluster && capi.PausedByUs(u.Object) {
+				paused++
+			}
+		}
+		if paused == 0 {
+			t.Error("an interrupted move has given back what it had copied")
+		}
+		fx.resumeToEnd()
+	})
+}
