@@ -34,6 +34,9 @@ Does not change: machines, and everything else that the workload clusters run on
 on the target is a finding and is never overwritten. Nothing is deleted on the source before its
 snapshot and its copy are verified. What others on the source still need is copied and stays.
 
+A workload cluster that fails before its hand-over, or is not handed over within --max-pause, is
+given back to the source at once, and its copy is removed; a resume begins from scratch with it.
+
 It can be interrupted, or die, and be resumed: "mgmtctl operation resume ID". Before a workload
 cluster is handed over, its move can be undone with "mgmtctl operation rollback ID"; after that it
 only goes forward.
@@ -73,5 +76,6 @@ any change.`,
 	}
 	flags = newMoveFlags(cmd)
 	run = newRunFlags(cmd, "move", service.DefaultMoveConcurrency)
+	run.addMaxPause(cmd)
 	return cmd
 }

@@ -159,7 +159,7 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 		"--selector tier=gold --force locked --no-fence --suspend-gitops --location vault"+
 		" --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields all --concurrency 3 --canary c/d "+
-		"--max-failures 2 --observe 90s --post-flight-timeout 9m").want(t, 0)
+		"--max-failures 2 --max-pause 0 --observe 90s --post-flight-timeout 9m").want(t, 0)
 	raw, err := rawJSON(requestOf[*mgmtv1.RunMoveRequest](t, f))
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 		`"managedFields":"MANAGED_FIELDS_ALL","noFence":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
 		`"source":"prod","suspendGitops":true,"target":"new"},` +
-		`"tuning":{"canary":"c/d","concurrency":3,"maxFailures":2,"observe":"90s",` +
+		`"tuning":{"canary":"c/d","concurrency":3,"maxFailures":2,"maxPause":"0s","observe":"90s",` +
 		`"postFlightTimeout":"540s"}}`
 	if sorted, _ := json.Marshal(req); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)

@@ -76,6 +76,9 @@ type runFlags struct {
 	yes      bool
 	// plan is the plan of --plan, nil without the flag.
 	plan *plan
+	// pausing: the command has --max-pause, which is maxPause.
+	pausing  bool
+	maxPause time.Duration
 }
 
 // newRunFlags adds the flags of "run" to a command. verb is what is done to workload clusters, in
@@ -105,6 +108,14 @@ func (f *runFlags) addTuning(cmd *cobra.Command, verb string, concurrency int) {
 		"release, for Machines that come or go")
 }
 
+// addMaxPause adds the flag that limits the pause of a move.
+func (f *runFlags) addMaxPause(cmd *cobra.Command) {
+	f.pausing = true
+	cmd.Flags().DurationVar(&f.maxPause, "max-pause", service.DefaultMaxPause, "give a workload "+
+		"cluster back to the source when it is not handed over this `duration` after its pause; 0 "+
+		"means no limit")
+}
+
 // read validates the flags, and reads the plan of --plan. decided are the flags that a plan already
 // contains.
 func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []string,
@@ -123,6 +134,11 @@ func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []s
 		return usageError(cmd, "--post-flight-timeout is negative")
 	case f.observe < 0:
 		return usageError(cmd, "--observe is negative")
+	case f.maxPause < 0:
+		return usageError(cmd, "--max-pause is negative")
+	}
+	if f.pausing {
+		f.tuning.MaxPause = durationpb.New(f.maxPause)
 	}
 	if f.observe > 0 {
 		f.tuning.Observe = durationpb.New(f.observe)

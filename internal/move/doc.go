@@ -18,11 +18,14 @@
 //
 //	pending ── pause ──▶ paused ── snapshot, copy, verify ──▶ copied ── hand-over ──▶ handed-over
 //	   ▲                                                        │
-//	   └────────────────────── roll back ───────────────────────┘
+//	   └────────────────── give back, roll back ────────────────┘
 //
 //	handed-over ── release ──▶ released ── retire ──▶ retired
 //	     ▲                        │
 //	     └─────── repause ────────┘
+//
+// A unit that fails before its hand-over is given back at once. A rollback without the target leaves
+// its copy there, and the unit in given-back.
 //
 // Units move in batches: those of a batch are paused together and are in one snapshot. From there
 // each unit proceeds by itself.

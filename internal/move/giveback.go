@@ -21,6 +21,10 @@ import (
 // it, the unit would be paused until somebody acts. It leaves its batch, whose stored plan was made
 // of what the source was then: a resume plans it from scratch, in a batch of its own.
 
+// DefaultMaxPause is how long a move pauses a workload cluster before its hand-over when the operator
+// names no limit. A batch of 8 on a slow machine with two cores takes half a minute.
+const DefaultMaxPause = 2 * time.Minute
+
 // giveBackStep is done once a unit of a batch was given back. Once it is begun, the unit does not go
 // forward in this batch any more, whatever of its copy is left.
 func giveBackStep(unit string, b *batch) catalog.Step {

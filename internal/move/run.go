@@ -355,8 +355,8 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 				return m.handOver(ctx, u, b)
 			},
 			EpochMark: m.epochMark,
-			Limit:    m.limit,
-			OnFailed: func(ctx context.Context, u restore.Unit) { m.giveBack(ctx, b, u) },
+			Limit:     m.limit,
+			OnFailed:  func(ctx context.Context, u restore.Unit) { m.giveBack(ctx, b, u) },
 			OnBlocked: func(u restore.Unit) {
 				m.mu.Lock()
 				defer m.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -61,7 +62,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	}
 	ends.Modifiers = modifiers
 	run, err := v.s.beginMove(ctx, c, ends, move.Request{Spec: spec,
-		Tuning: tuningFromProto(req.GetTuning()), Digest: req.GetPlanDigest()})
+		Tuning: moveTuningFromProto(req.GetTuning()), Digest: req.GetPlanDigest()})
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +87,16 @@ func moveSpecFromProto(p *mgmtv1.MoveSpec) (move.Spec, error) {
 		NoFence: p.GetNoFence(), DropOwners: dropOwners,
 		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept,
 		SuspendGitOps: p.GetSuspendGitops()}, err
+}
+
+// moveTuningFromProto is tuningFromProto with what only a move has.
+func moveTuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
+	tuning := tuningFromProto(t)
+	tuning.MaxPause = DefaultMaxPause
+	if limit := t.GetMaxPause(); limit != nil {
+		tuning.MaxPause = limit.AsDuration()
+	}
+	return tuning
 }
 
 func endpointsFromProto(p *mgmtv1.MoveSpec) endpointNames {

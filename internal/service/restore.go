@@ -111,6 +111,7 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 const (
 	DefaultRestoreConcurrency = restore.DefaultConcurrency
 	DefaultMoveConcurrency    = move.DefaultConcurrency
+	DefaultMaxPause           = move.DefaultMaxPause
 	DefaultMaxFailures        = restore.DefaultMaxFailures
 	DefaultPostFlight         = restore.DefaultWait
 )

@@ -355,8 +355,11 @@ type RestoreTuning struct {
 	// How long a released unit may take to be healthy. 5 minutes, and one second for each unit
 	// released, when it is not set.
 	PostFlightTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=post_flight_timeout,json=postFlightTimeout,proto3" json:"post_flight_timeout,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of a move: give a unit back to the source when it is not handed over so long after its pause.
+	// 2 minutes when it is not set; 0 means no limit.
+	MaxPause      *durationpb.Duration `protobuf:"bytes,6,opt,name=max_pause,json=maxPause,proto3" json:"max_pause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestoreTuning) Reset() {
@@ -420,6 +423,13 @@ func (x *RestoreTuning) GetObserve() *durationpb.Duration {
 func (x *RestoreTuning) GetPostFlightTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.PostFlightTimeout
+	}
+	return nil
+}
+
+func (x *RestoreTuning) GetMaxPause() *durationpb.Duration {
+	if x != nil {
+		return x.MaxPause
 	}
 	return nil
 }
@@ -1526,13 +1536,14 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnowned\x12+\n" +
 	"\x11renew_kubeconfigs\x18\x15 \x01(\bR\x10renewKubeconfigs\x12\x14\n" +
 	"\x05scope\x18\x16 \x01(\tR\x05scope\x12*\n" +
-	"\x11at_least_sequence\x18\x17 \x01(\x03R\x0fatLeastSequenceJ\x04\b\a\x10\bR\x05force\"\x82\x02\n" +
+	"\x11at_least_sequence\x18\x17 \x01(\x03R\x0fatLeastSequenceJ\x04\b\a\x10\bR\x05force\"\xba\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +
 	"\fmax_failures\x18\x03 \x01(\x05H\x00R\vmaxFailures\x88\x01\x01\x123\n" +
 	"\aobserve\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aobserve\x12I\n" +
-	"\x13post_flight_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11postFlightTimeoutB\x0f\n" +
+	"\x13post_flight_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11postFlightTimeout\x126\n" +
+	"\tmax_pause\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bmaxPauseB\x0f\n" +
 	"\r_max_failures\"\x93\x01\n" +
 	"\x12PlanRestoreRequest\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.mgmt.v1.RestoreSpecR\x04spec\x12\x1f\n" +
@@ -1679,39 +1690,40 @@ var file_mgmt_v1_restore_proto_depIdxs = []int32{
 	0,  // 2: mgmt.v1.RestoreSpec.managed_fields:type_name -> mgmt.v1.ManagedFields
 	20, // 3: mgmt.v1.RestoreTuning.observe:type_name -> google.protobuf.Duration
 	20, // 4: mgmt.v1.RestoreTuning.post_flight_timeout:type_name -> google.protobuf.Duration
-	2,  // 5: mgmt.v1.PlanRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
-	6,  // 6: mgmt.v1.PlanRestoreResponse.header:type_name -> mgmt.v1.PlanHeader
-	7,  // 7: mgmt.v1.PlanRestoreResponse.unit:type_name -> mgmt.v1.PlanUnit
-	8,  // 8: mgmt.v1.PlanRestoreResponse.object:type_name -> mgmt.v1.PlanObject
-	21, // 9: mgmt.v1.PlanRestoreResponse.finding:type_name -> mgmt.v1.Finding
-	9,  // 10: mgmt.v1.PlanRestoreResponse.summary:type_name -> mgmt.v1.PlanSummary
-	22, // 11: mgmt.v1.PlanHeader.snapshot:type_name -> mgmt.v1.Snapshot
-	2,  // 12: mgmt.v1.PlanHeader.spec:type_name -> mgmt.v1.RestoreSpec
-	23, // 13: mgmt.v1.PlanObject.ref:type_name -> mgmt.v1.Ref
-	1,  // 14: mgmt.v1.PlanObject.action:type_name -> mgmt.v1.PlanAction
-	23, // 15: mgmt.v1.PlanObject.owners:type_name -> mgmt.v1.Ref
-	2,  // 16: mgmt.v1.RunRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
-	3,  // 17: mgmt.v1.RunRestoreRequest.tuning:type_name -> mgmt.v1.RestoreTuning
-	24, // 18: mgmt.v1.RunRestoreResponse.operation:type_name -> mgmt.v1.Operation
-	19, // 19: mgmt.v1.MarksSpec.selection:type_name -> mgmt.v1.Selection
-	12, // 20: mgmt.v1.PlanRollbackFromMarksRequest.spec:type_name -> mgmt.v1.MarksSpec
-	14, // 21: mgmt.v1.PlanRollbackFromMarksResponse.units:type_name -> mgmt.v1.MarkedUnit
-	21, // 22: mgmt.v1.PlanRollbackFromMarksResponse.findings:type_name -> mgmt.v1.Finding
-	12, // 23: mgmt.v1.RollbackFromMarksRequest.spec:type_name -> mgmt.v1.MarksSpec
-	24, // 24: mgmt.v1.RollbackFromMarksResponse.operation:type_name -> mgmt.v1.Operation
-	4,  // 25: mgmt.v1.RestoreService.PlanRestore:input_type -> mgmt.v1.PlanRestoreRequest
-	10, // 26: mgmt.v1.RestoreService.RunRestore:input_type -> mgmt.v1.RunRestoreRequest
-	13, // 27: mgmt.v1.RestoreService.PlanRollbackFromMarks:input_type -> mgmt.v1.PlanRollbackFromMarksRequest
-	16, // 28: mgmt.v1.RestoreService.RollbackFromMarks:input_type -> mgmt.v1.RollbackFromMarksRequest
-	5,  // 29: mgmt.v1.RestoreService.PlanRestore:output_type -> mgmt.v1.PlanRestoreResponse
-	11, // 30: mgmt.v1.RestoreService.RunRestore:output_type -> mgmt.v1.RunRestoreResponse
-	15, // 31: mgmt.v1.RestoreService.PlanRollbackFromMarks:output_type -> mgmt.v1.PlanRollbackFromMarksResponse
-	17, // 32: mgmt.v1.RestoreService.RollbackFromMarks:output_type -> mgmt.v1.RollbackFromMarksResponse
-	29, // [29:33] is the sub-list for method output_type
-	25, // [25:29] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	20, // 5: mgmt.v1.RestoreTuning.max_pause:type_name -> google.protobuf.Duration
+	2,  // 6: mgmt.v1.PlanRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
+	6,  // 7: mgmt.v1.PlanRestoreResponse.header:type_name -> mgmt.v1.PlanHeader
+	7,  // 8: mgmt.v1.PlanRestoreResponse.unit:type_name -> mgmt.v1.PlanUnit
+	8,  // 9: mgmt.v1.PlanRestoreResponse.object:type_name -> mgmt.v1.PlanObject
+	21, // 10: mgmt.v1.PlanRestoreResponse.finding:type_name -> mgmt.v1.Finding
+	9,  // 11: mgmt.v1.PlanRestoreResponse.summary:type_name -> mgmt.v1.PlanSummary
+	22, // 12: mgmt.v1.PlanHeader.snapshot:type_name -> mgmt.v1.Snapshot
+	2,  // 13: mgmt.v1.PlanHeader.spec:type_name -> mgmt.v1.RestoreSpec
+	23, // 14: mgmt.v1.PlanObject.ref:type_name -> mgmt.v1.Ref
+	1,  // 15: mgmt.v1.PlanObject.action:type_name -> mgmt.v1.PlanAction
+	23, // 16: mgmt.v1.PlanObject.owners:type_name -> mgmt.v1.Ref
+	2,  // 17: mgmt.v1.RunRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
+	3,  // 18: mgmt.v1.RunRestoreRequest.tuning:type_name -> mgmt.v1.RestoreTuning
+	24, // 19: mgmt.v1.RunRestoreResponse.operation:type_name -> mgmt.v1.Operation
+	19, // 20: mgmt.v1.MarksSpec.selection:type_name -> mgmt.v1.Selection
+	12, // 21: mgmt.v1.PlanRollbackFromMarksRequest.spec:type_name -> mgmt.v1.MarksSpec
+	14, // 22: mgmt.v1.PlanRollbackFromMarksResponse.units:type_name -> mgmt.v1.MarkedUnit
+	21, // 23: mgmt.v1.PlanRollbackFromMarksResponse.findings:type_name -> mgmt.v1.Finding
+	12, // 24: mgmt.v1.RollbackFromMarksRequest.spec:type_name -> mgmt.v1.MarksSpec
+	24, // 25: mgmt.v1.RollbackFromMarksResponse.operation:type_name -> mgmt.v1.Operation
+	4,  // 26: mgmt.v1.RestoreService.PlanRestore:input_type -> mgmt.v1.PlanRestoreRequest
+	10, // 27: mgmt.v1.RestoreService.RunRestore:input_type -> mgmt.v1.RunRestoreRequest
+	13, // 28: mgmt.v1.RestoreService.PlanRollbackFromMarks:input_type -> mgmt.v1.PlanRollbackFromMarksRequest
+	16, // 29: mgmt.v1.RestoreService.RollbackFromMarks:input_type -> mgmt.v1.RollbackFromMarksRequest
+	5,  // 30: mgmt.v1.RestoreService.PlanRestore:output_type -> mgmt.v1.PlanRestoreResponse
+	11, // 31: mgmt.v1.RestoreService.RunRestore:output_type -> mgmt.v1.RunRestoreResponse
+	15, // 32: mgmt.v1.RestoreService.PlanRollbackFromMarks:output_type -> mgmt.v1.PlanRollbackFromMarksResponse
+	17, // 33: mgmt.v1.RestoreService.RollbackFromMarks:output_type -> mgmt.v1.RollbackFromMarksResponse
+	30, // [30:34] is the sub-list for method output_type
+	26, // [26:30] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_restore_proto_init() }
