@@ -125,6 +125,7 @@ func New(cfg Config) *Server {
 		copying: map[string]bool{}, envelopes: &store.EnvelopeCache{}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.fences = newFenceWatch(s)
+	register(cfg.Metrics, newPausedUnits(s))
 	kinds := &kube.KindCache{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
 	for _, side := range [][]kube.Options{s.cfg.Sources, s.cfg.Targets} {

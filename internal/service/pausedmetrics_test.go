@@ -1,0 +1,66 @@
+package service
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+)
+
+// TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp: also when the move has stopped.
+func TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := New(Config{CatalogFile: filepath.Join(t.TempDir(), "catalog.db"), Metrics: registry})
+	t.Cleanup(func() { _ = s.Close() })
+	series := func() (workloads []string) {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "mgmtd_unit_paused_seconds" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				workloads = append(workloads, m.GetLabel()[1].GetValue())
+			}
+		}
+		return workloads
+	}
+	if got := series(); len(got) > 0 {
+		t.Errorf("without a catalog: %v", got)
+	}
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+	if err == nil {
+		_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
+	}
+	if err == nil {
+		err = c.Journal(op.ID, catalog.JournalOptions{}).Do(t.Context(),
+			catalog.Step{Unit: "team-a/web", Phase: "pause"},
+			func(context.Context, *catalog.StepHandle) error { return nil })
+	}
+	if err == nil {
+		_, err = c.SetState(t.Context(), op.ID, catalog.Stopped,
+			catalog.Outcome{Cause: catalog.StopRequested})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := series(); len(got) != 1 || got[0] != "team-a/web" {
+		t.Errorf("paused: %v", got)
+	}
+	if _, err := c.GiveUp(t.Context(), op.ID, "given up"); err != nil {
+		t.Fatal(err)
+	}
+	if got := series(); len(got) > 0 {
+		t.Errorf("given up: %v", got)
+	}
+}
