@@ -47,19 +47,8 @@ func (p *program) conclude(o *outcome) error {
 		p.say("something was removed and work is left; to go on:\n  %s", p.commandLine("prune", "run"))
 	case code == service.ExitIncomplete && o.operation.GetKind() == kindCopy:
 		p.say("something was copied and work is left; to go on:\n  %s", p.copyAgain(o.operation))
-	case code == service.ExitIncomplete && givenBack(o.operation):
-		p.say("the source has back what was not handed over; copies on %s stay paused: once it answers, "+
-			"this removes them:\n  %s", o.operation.GetTarget(), p.commandLine("operation", "rollback", id))
-		if handedOver(o.operation) {
-			p.say("to go on with what is handed over:\n  %s", p.commandLine("operation", "resume", id))
-		}
 	case code == service.ExitIncomplete:
-		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation",
-			"resume", id))
-		if o.operation.GetKind() == kindMove && !handedOver(o.operation) {
-			p.say("nothing is handed over yet; to undo it instead:\n  %s", p.commandLine("operation",
-				"rollback", id))
-		}
+		p.offerWays(o.operation)
 	case o.cause != nil && code == o.cause.ExitCode():
 		p.refuse(o.cause)
 	}
@@ -67,6 +56,24 @@ func (p *program) conclude(o *outcome) error {
 		return nil
 	}
 	return exit(code)
+}
+
+// offerWays prints how to go on with a restore or a move of which work is left, and how to undo it.
+func (p *program) offerWays(op *mgmtv1.Operation) {
+	resume := p.commandLine("operation", "resume", op.GetId())
+	rollback := p.commandLine("operation", "rollback", op.GetId())
+	if givenBack(op) {
+		p.say("the source has back what was not handed over; copies on %s stay paused: once it answers, "+
+			"this removes them:\n  %s", op.GetTarget(), rollback)
+		if handedOver(op) {
+			p.say("to go on with what is handed over:\n  %s", resume)
+		}
+		return
+	}
+	p.say("something was changed and work is left; to go on:\n  %s", resume)
+	if op.GetKind() == kindMove && !handedOver(op) {
+		p.say("nothing is handed over yet; to undo it instead:\n  %s", rollback)
+	}
 }
 
 // machinesChanged returns the units whose Machines came or went after the release, which stopped

@@ -260,6 +260,9 @@ func (fx *fixture) crash(c crash) (r crashed) {
 	for next := c.Second; ; next = nil {
 		e, err := fx.run(o)
 		switch {
+		case errors.Is(err, errNotKilled) && o.Touch != "":
+			o = fx.order(doResume) // it ended with the unit on the source
+			continue
 		case errors.Is(err, errNotKilled), err == nil && o.Kill == nil:
 			return fx.end(r, e)
 		case err != nil:

@@ -24,8 +24,8 @@
 //	     ▲                        │
 //	     └─────── repause ────────┘
 //
-// A unit that fails before its hand-over is given back at once. A rollback without the target leaves
-// its copy there, and the unit in given-back.
+// A unit that fails before its hand-over is given back at once. A rollback without the target
+// leaves its copy there, and the unit in given-back.
 //
 // Units move in batches: those of a batch are paused together and are in one snapshot. From there
 // each unit proceeds by itself.

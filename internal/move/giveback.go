@@ -21,12 +21,12 @@ import (
 // it, the unit would be paused until somebody acts. It leaves its batch, whose stored plan was made
 // of what the source was then: a resume plans it from scratch, in a batch of its own.
 
-// DefaultMaxPause is how long a move pauses a workload cluster before its hand-over when the operator
-// names no limit. A batch of 8 on a slow machine with two cores takes half a minute.
+// DefaultMaxPause is how long a move pauses a workload cluster before its hand-over when the
+// operator names no limit. A batch of 8 on a slow machine with two cores takes half a minute.
 const DefaultMaxPause = 2 * time.Minute
 
-// giveBackStep is done once a unit of a batch was given back. Once it is begun, the unit does not go
-// forward in this batch any more, whatever of its copy is left.
+// giveBackStep is done once a unit of a batch was given back. Once it is begun, the unit does not
+// go forward in this batch any more, whatever of its copy is left.
 func giveBackStep(unit string, b *batch) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "give-back" + b.suffix()}
 }
@@ -68,8 +68,8 @@ func (m *run) startClock(unit string) {
 	m.pausedAt[unit] = time.Now()
 }
 
-// pauseWait bounds the wait for the acknowledgements of a pause. It is half of the longest pause, so
-// that one unit whose controllers do not answer does not use up the time of its batch.
+// pauseWait bounds the wait for the acknowledgements of a pause. It is half of the longest pause,
+// so that one unit whose controllers do not answer does not use up the time of its batch.
 func (m *run) pauseWait() time.Duration {
 	if m.Tuning.MaxPause > 0 {
 		return min(m.Tuning.Wait, m.Tuning.MaxPause/2)
@@ -99,7 +99,8 @@ func (m *run) deadline(unit string) time.Time {
 }
 
 // limitBatch returns the context in which a batch is planned. It ends with the time of its units.
-func (m *run) limitBatch(ctx context.Context, units []string) (context.Context, context.CancelFunc) {
+func (m *run) limitBatch(ctx context.Context, units []string) (context.Context,
+	context.CancelFunc) {
 	if m.Tuning.MaxPause <= 0 {
 		return ctx, func() {}
 	}
@@ -171,31 +172,45 @@ func (m *run) isForward(ctx context.Context, u restore.Unit) (bool, error) {
 	return by != "", err
 }
 
-// giveBackUnit carries out giveBackStep. The copy goes first: until it is gone, the source is paused.
+// giveBackUnit carries out giveBackStep. The copy goes first: until it is gone, the source is
+// paused.
 func (m *run) giveBackUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	return m.Journal.Do(ctx, giveBackStep(u.Name, b), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		ref, err := clusterRef(u.Name)
-		if err != nil {
+		switch pause, err := m.Journal.State(ctx, pauseStep(u.Name)); {
+		case err != nil:
 			return err
-		}
-		if err := m.pauser.Change(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
-			return false, m.mayWrite(u.Name, live) // another run may work on the copy
-		}); err != nil {
-			return err
-		}
-		if err := m.takeBackHandOver(ctx, h, u); err != nil {
-			return err
-		}
-		if err := m.undoBatch(ctx, b, []string{u.Name}, false, nil); err != nil {
-			return fmt.Errorf("remove its copy: %w", err)
+		case pause == catalog.StepUndoing, pause == catalog.StepUndone, pause == catalog.StepUndoFailed:
+			// A run that died removed the copy, and perhaps the lock as well.
+		default:
+			if err := m.removeCopy(ctx, h, b, u); err != nil {
+				return fmt.Errorf("remove its copy: %w", err)
+			}
 		}
 		return m.unpause(ctx, u.Name, false, catalog.UnitPending)
 	})
 }
 
+// removeCopy makes sure that a unit is not handed over, and removes its copy from the target.
+func (m *run) removeCopy(ctx context.Context, h *catalog.StepHandle, b *batch,
+	u restore.Unit) error {
+	ref, err := clusterRef(u.Name)
+	if err != nil {
+		return err
+	}
+	if err := m.pauser.Change(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
+		return false, m.mayWrite(u.Name, live) // another run may work on the copy
+	}); err != nil {
+		return err
+	}
+	if err := m.takeBackHandOver(ctx, h, u); err != nil {
+		return err
+	}
+	return m.undoBatch(ctx, b, []string{u.Name}, false, nil)
+}
+
 // takeBackHandOver makes sure that a hand-over which was begun, and failed, never takes place. The
-// record that it writes has a higher epoch than the plan knows, which counts as planned from then on.
+// record that it writes has a higher epoch than the plan knows; from then on it counts as planned.
 func (m *run) takeBackHandOver(ctx context.Context, h *catalog.StepHandle, u restore.Unit) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil || !isBegun(state) {

@@ -127,9 +127,9 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 
 // Rollback undoes a move for the units that are not handed over: it removes their copies from the
 // target and unpauses them on the source, which then is equal to what it was. It may run again
-// after any crash. Without a target (WithoutTarget) it gives the units back to the source and leaves
-// their copies, which a later Rollback removes. Errors: *ForwardError when units were handed over;
-// *CopiesLeftError; *DoubtError; those of the journal and of both sides.
+// after any crash. Without a target (WithoutTarget) it gives the units back to the source and
+// leaves their copies, which a later Rollback removes. Errors: *ForwardError when units were handed
+// over; *CopiesLeftError; *DoubtError; those of the journal and of both sides.
 func Rollback(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, true); err != nil {
 		return err

@@ -103,6 +103,36 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := m.finishGiveBacks(ctx); err != nil {
 		return err
 	}
+	if err := m.moveBatches(ctx); err != nil {
+		return err
+	}
+	err = m.finishShared(ctx)
+	if err == nil {
+		err = m.retireShared(ctx)
+	}
+	if err != nil {
+		m.fail(ctx, "", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := m.reportSuspended(ctx, nil); err != nil {
+		return err
+	}
+	if units := m.givenBack(); len(units) > 0 {
+		m.fail(ctx, "", &CopiesLeftError{Target: m.Target.Name, Units: units})
+	}
+	left, blocked := m.left(), m.blocked()
+	if m.results.first == nil && left == 0 && blocked == 0 {
+		return m.observe(ctx)
+	}
+	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked,
+		Left: left, First: m.results.first, Stopped: m.results.stopped}
+}
+
+// moveBatches moves the units of the batches that earlier runs planned, and then all others. An
+// error is that of ctx.
+func (m *run) moveBatches(ctx context.Context) (err error) {
 	for _, b := range m.batches {
 		m.copyAndHandOver(ctx, b)
 		if ctx.Err() != nil {
@@ -130,28 +160,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	err = m.finishShared(ctx)
-	if err == nil {
-		err = m.retireShared(ctx)
-	}
-	if err != nil {
-		m.fail(ctx, "", err)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err := m.reportSuspended(ctx, nil); err != nil {
-		return err
-	}
-	if units := m.givenBack(); len(units) > 0 {
-		m.fail(ctx, "", &CopiesLeftError{Target: m.Target.Name, Units: units})
-	}
-	left, blocked := m.left(), m.blocked()
-	if m.results.first == nil && left == 0 && blocked == 0 {
-		return m.observe(ctx)
-	}
-	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked,
-		Left: left, First: m.results.first, Stopped: m.results.stopped}
+	return nil
 }
 
 // prepareBatches does what comes before the first pause of a unit.

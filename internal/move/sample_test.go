@@ -63,8 +63,8 @@ var notHandedOver = kill{Point: atKey, Key: "owners/"}
 // touched is the unit whose hand-over fails in some states.
 const touched = "w-00003"
 
-// matrixOf makes the matrix from the steps of a move, of the move back, of a rollback, and of a move
-// that gives a unit back.
+// matrixOf makes the matrix from the steps of a move, of the move back, of a rollback, and of a
+// move that gives a unit back.
 func matrixOf(there, backAgain, undone, returned []traced) []crash {
 	var all []crash
 	for _, p := range pointsOf(there) { // the way back knows no step that makes the namespace

@@ -29,8 +29,8 @@ type CopiesLeftError struct {
 }
 
 func (e *CopiesLeftError) Error() string {
-	return fmt.Sprintf("the source reconciles everything again that was not handed over; paused copies "+
-		"may be left on %s: %d, the first: %s", e.Target, len(e.Units), e.Units[0])
+	return fmt.Sprintf("the source reconciles everything again that was not handed over; paused "+
+		"copies may be left on %s: %d, the first: %s", e.Target, len(e.Units), e.Units[0])
 }
 
 // Hint says what the operator can do.
@@ -134,7 +134,8 @@ func (m *run) reportLeft(ctx context.Context) error {
 }
 
 // leaveSharedPaused reports the shared objects that stay paused on the source, because a copy may
-// be at work on the target, which cannot be asked. A rollback that reaches the target unpauses them.
+// be at work on the target, which cannot be asked. A rollback that reaches the target unpauses
+// them.
 func (m *run) leaveSharedPaused(ctx context.Context, objects []restore.Object) error {
 	var findings []object.Finding
 	for _, o := range objects {

@@ -104,6 +104,7 @@ func (w *witness) at(name string, write func() error) error {
 
 func (w *witness) stepOf(name string) *traced {
 	unit := unitName(name)
+	var outer *traced // a give-back, which has other steps in it
 	for key, t := range w.steps {
 		step, err := catalog.ParseStep(key)
 		if err != nil {
@@ -111,11 +112,14 @@ func (w *witness) stepOf(name string) *traced {
 		}
 		_, of, _ := strings.Cut(step.Unit, "/")
 		ofUnit := strings.HasPrefix(of, unitPrefix)
-		if ofUnit && of == unit || unit == "" && (!ofUnit || step.Phase == "owners") {
+		switch matches := ofUnit && of == unit || unit == "" && (!ofUnit || step.Phase == "owners"); {
+		case matches && strings.HasPrefix(step.Phase, "give-back"):
+			outer = t
+		case matches:
 			return t
 		}
 	}
-	return nil
+	return outer
 }
 
 // unitPrefix begins the names of workload clusters and their objects in a fleet.

@@ -113,7 +113,7 @@ func TestAPIStoppedMoveIsRolledBack(t *testing.T) {
 }
 
 // TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore: the target cannot be dialled, and the
-// store is gone. The journal proves that nothing was handed over, so the source has everything back.
+// store is gone. The journal proves that nothing was handed over: the source has everything back.
 func TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore(t *testing.T) {
 	f := newAPIFixture(t, "alone")
 	id := f.stopMove()

@@ -28,8 +28,8 @@ func newPausedUnits(s *Server) pausedUnits {
 // Describe implements prometheus.Collector.
 func (p pausedUnits) Describe(to chan<- *prometheus.Desc) { to <- p.desc }
 
-// Collect implements prometheus.Collector. Without a catalog, or with one that cannot be read, there
-// is nothing to report.
+// Collect implements prometheus.Collector. Without a catalog, or with one that cannot be read,
+// there is nothing to report.
 func (p pausedUnits) Collect(to chan<- prometheus.Metric) {
 	p.s.mu.Lock()
 	c := p.s.catalog
