@@ -4,8 +4,10 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/restore"
 )
+
+// releaseStep is the step of package restore that releases a unit.
+func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
 
 // PausedSince returns, by unit, since when a workload cluster has no controller, as the steps of a
 // move say: since its pause was begun on the source, unless that was undone, until its release on
@@ -16,7 +18,7 @@ func PausedSince(steps []catalog.StepRecord) map[string]time.Time {
 		switch s.Step {
 		case pauseStep(s.Step.Unit):
 			pauses[s.Step.Unit] = s
-		case restore.ReleaseStep(s.Step.Unit):
+		case releaseStep(s.Step.Unit):
 			releases[s.Step.Unit] = s
 		}
 	}

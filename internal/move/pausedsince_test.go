@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // TestAUnitIsPausedFromItsPauseToItsRelease, and again when it was not well there.
@@ -24,7 +23,7 @@ func TestAUnitIsPausedFromItsPauseToItsRelease(t *testing.T) {
 	for unit, state := range map[string]catalog.StepState{"a/released": catalog.StepDone,
 		"a/repaused": catalog.StepUndone, "a/releasing": catalog.StepBegun} {
 		add(pauseStep(unit), catalog.StepDone, 5)
-		add(restore.ReleaseStep(unit), state, 7)
+		add(releaseStep(unit), state, 7)
 	}
 	want := map[string]time.Time{"a/pausing": at.Add(time.Minute), "a/paused": at.Add(2 * time.Minute),
 		"a/stuck": at.Add(4 * time.Minute), "a/repaused": at.Add(8 * time.Minute),

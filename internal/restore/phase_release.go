@@ -13,9 +13,6 @@ import (
 
 func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
 
-// ReleaseStep is the step that releases a unit.
-func ReleaseStep(unit string) catalog.Step { return releaseStep(unit) }
-
 // MayBeAccepted reports whether a unit was released: then its state may be accepted by the
 // operator, also after post-flight, since observing may fail later.
 func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, error) {
