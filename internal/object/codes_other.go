@@ -105,8 +105,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "A workload cluster was paused on the source for as long as a move may pause it, and " +
 				"was not handed over. The source has it back; its copy is removed from the target.",
 			Next: "Find out what takes so long: controllers that do not acknowledge a pause, a slow " +
-				"store, an API server that is busy. Then resume the operation, which begins from scratch with " +
-				"it; or move it alone, or with a longer limit.",
+				"store, an API server that is busy. Then resume the operation, which begins from scratch " +
+				"with it; or move it alone, or with a longer limit.",
 		},
 		{
 			Code: CodeCopyLeft, Area: AreaRun, Severities: []Severity{Warning},
