@@ -140,6 +140,8 @@ func addForce(cmd *cobra.Command, codes *[]string, works ...object.Work) {
 	for _, work := range works {
 		words = append(words, object.Forceable(work)...)
 	}
+	slices.Sort(words)
+	words = slices.Compact(words)
 	set := cmd.Flags()
 	set.Var(&forceFlag{checked{values: codes, what: "CODE[,CODE]"}, works}, "force", "override the "+
 		"findings with these codes, and no others (repeatable): "+strings.Join(words, ", "))

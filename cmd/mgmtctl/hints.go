@@ -84,6 +84,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeNotRetired:        "--force not-retired when the source is gone for good",
 	object.CodeMirrorOpen:        "--force mirror-open forgets it in this catalog alone",
 	object.CodeNoMirror:          "mgmtctl operation resume ID --force no-mirror",
+	object.CodeStoreAway:         "mgmtctl operation rollback ID --without-target --force store-away",
 	object.CodeNoFence:           "--no-fence moves without ownership records",
 
 	object.CodeCAMismatch:         "--force ca-mismatch when another server answers there",
@@ -138,6 +139,7 @@ var errorCommands = map[object.HintKey]string{
 	object.HintResourceModifiers:   "--resource-modifiers FILE",
 	object.HintResumeWithModifiers: "mgmtctl operation resume ID --resource-modifiers FILE",
 	object.HintGiveUpMirror:        "--force no-mirror",
+	object.HintStoreAway:           "--without-target --force store-away",
 }
 
 // withCommands adds commands to a hint.
@@ -182,7 +184,7 @@ func (p *program) completeMessage(message, key string) string {
 }
 
 // oneFlag matches a text of errorCommands that is a flag of the refused command.
-var oneFlag = regexp.MustCompile(`^--[a-z-]+( [A-Z]+| signing\.pub| no-mirror)?$`)
+var oneFlag = regexp.MustCompile(`^(?:--without-target )?--[a-z-]+( [A-Z]+| signing\.pub| no-mirror| store-away)?$`)
 
 // hintOf returns the hint of an error, and the next command to type: the one that the hint names,
 // or the same one with the flag that it lacks. It is empty when there are several ways.

@@ -178,6 +178,10 @@ func TestNextCommandIsComplete(t *testing.T) {
 			service.Error{Message: "continue the mirror of operation 65f1a2b3c4d5: denied",
 				Hint: "go on without the mirror", HintKey: object.HintGiveUpMirror},
 			"mgmtctl operation rollback 1a2b --force no-mirror " + server},
+		{"the same again without the store", []string{"operation", "rollback", "1a2b",
+			"--without-target"}, service.Error{Message: "the store does not answer",
+			Hint: "override it", HintKey: object.HintStoreAway},
+			"mgmtctl operation rollback 1a2b --without-target --force store-away " + server},
 		{"a flag that replaces the one that was typed", []string{"snapshot", "show", "1a2b"},
 			service.Error{Message: "wrong", Hint: "another", HintKey: object.HintStoreURL},
 			"mgmtctl snapshot show 1a2b --store URL --standalone --identity 'my id.txt' " +

@@ -284,17 +284,17 @@ func TestResumedMoveNeedsItsFlags(t *testing.T) {
 	}
 }
 
-// TestRollbackWithoutTarget needs the kubeconfig of the source only, and prints how to remove the
+// TestRollbackWithoutTarget needs the store and the kubeconfig of the source, and prints how to remove the
 // copies once the target answers.
 func TestRollbackWithoutTarget(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testMove(failed, 4, map[string]string{"a/b": "given-back",
 		"a/c": "rolled-back"}), testEvents(failed)
-	const line = "operation rollback latest --without-target --standalone"
+	const line = "operation rollback latest --without-target --standalone --store s"
 	runner{fake: f}.run(t, line).want(t, 2).stderrHas(t, "this needs --source-kubeconfig")
 	got := runner{fake: f}.run(t, line+" --source-kubeconfig s").want(t, 4)
 	got.stderrHas(t, "copies on new stay paused: once it answers, this removes them:\n"+
-		"  mgmtctl operation rollback 65f1a2b3c4d5 --standalone --source-kubeconfig s\n")
+		"  mgmtctl operation rollback 65f1a2b3c4d5 --standalone --store s --source-kubeconfig s\n")
 	if !requestOf[*mgmtv1.RollbackOperationRequest](t, f).GetWithoutTarget() {
 		t.Error("it is rolled back with the target")
 	}

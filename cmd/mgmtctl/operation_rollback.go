@@ -26,9 +26,9 @@ they stay, and "mgmtctl operation resume ID" goes on with them.
 With --without-target, of a move whose target does not answer: the target is not dialled, and the
 source gets back what was not handed over. The journal proves that, or the ownership record in the
 store, which then gets a higher epoch in the name of the source. A workload cluster that neither of
-them proves stays paused. The store may be away, too, when the journal is on this host and no
-hand-over was begun. Copies stay on the target, paused; once it answers, the same command without
---without-target removes them.
+them proves stays paused. When the store does not answer either, --force store-away goes by the
+journal of this host and the locks on the source; a hand-over that was begun stays as it is. Copies
+stay on the target, paused; once it answers, the same command without --without-target removes them.
 
 With --from-marks, of restores and moves that are lost: neither the catalog nor the store has their
 journal. The paused copies that they left on the target are found by what is on the target itself: a
@@ -48,9 +48,9 @@ It can be interrupted, or die, and be run again.
 
 Standalone it needs the flags of the operation: of a restore --store and --target-kubeconfig (no
 identity), and --signing-key when it has claimed an owner; of a move --store, --source-kubeconfig,
---target-kubeconfig, and --recipient and --signing-key (or --plain), with --without-target only
---source-kubeconfig, and the others for the store if it answers; with --from-marks
---target-kubeconfig, and the --store of the restore or the move.
+--target-kubeconfig, and --recipient and --signing-key (or --plain); with --without-target --store,
+--source-kubeconfig, and the keys if there are any; with --from-marks --target-kubeconfig, and the
+--store of the restore or the move.
 With --identity and --trusted-key it also rolls back an operation of another host, which then stops,
 from its mirror in the store. When the store takes no more records, or the signing key is lost,
 --force no-mirror rolls back without, as "mgmtctl operation resume" does.
@@ -106,6 +106,10 @@ var needsOfRollback = map[string][]need{
 	kindMove:    needsOfMove,
 }
 
+// needsWithoutTarget are those of a move whose target does not answer. Its journal may prove all
+// that there is to prove, without a record that has to be signed.
+var needsWithoutTarget = []need{needStore, needSource}
+
 func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
 	req *mgmtv1.RollbackOperationRequest) error {
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId()})
@@ -115,7 +119,7 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 	op := resp.GetOperation()
 	if needs := needsOfRollback[op.GetKind()]; needs != nil {
 		if req.GetWithoutTarget() {
-			needs = []need{needSource}
+			needs = needsWithoutTarget
 		}
 		if err := p.check(cmd, needs); err != nil {
 			return err

@@ -30,11 +30,11 @@ var marksFlagNames = []string{"dry-run", "yes", "target", "location", "namespace
 func (f *marksFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.BoolVar(&f.enabled, "from-marks", false, "remove the paused copies that lost restores and "+
-		"moves have left on the target; the other flags but --force no-mirror need this one")
+		"moves have left on the target; most other flags need this one")
 	set.StringVar(&f.spec.Target, "target", "", "`NAME` of the target management cluster")
 	addLocation(cmd, &f.spec.Location)
 	addSelection(cmd, f.spec.Selection, "remove")
-	addForce(cmd, &f.spec.ForceCodes, object.Marks, object.Resumes)
+	addForce(cmd, &f.spec.ForceCodes, object.Marks, object.Resumes, object.Returns)
 	set.BoolVar(&f.dryRun, "dry-run", false, "show the plan, and do nothing")
 	set.BoolVar(&f.yes, "yes", false, "do not ask")
 }

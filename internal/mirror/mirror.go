@@ -49,6 +49,7 @@ type Mirror struct {
 	feed   *catalog.Feed // nil before the first record
 	queue  []piece       // changes that no record holds yet
 	sealed *store.OperationRecord
+	runs   int // the number of the run, as the sealed record and those before have it
 	unable bool
 	// taken and stored are how many changes of the feed are in the queue or in records, and in
 	// records.

@@ -206,3 +206,30 @@ func TestHostThatWasSuspendedWithinAStepCreatesNothingMore(t *testing.T) {
 		t.Errorf("goes on: %v", err)
 	}
 }
+
+// TestRunThatTheStoreNeverHeardOfDoesNotCount: a run that began no step wrote no record, and another
+// host that takes over gives its own run the same number.
+func TestRunThatTheStoreNeverHeardOfDoesNotCount(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	runs := func(h *host, id catalog.OperationID) (counted, written int) {
+		op, err := h.c.Operation(t.Context(), id)
+		must(t, err)
+		state, err := h.c.Mirror(t.Context(), id)
+		must(t, err)
+		return op.Runs, state.Runs
+	}
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	a.end(j, catalog.Stopped)
+	j = a.begin(j.Operation())
+	a.end(j, catalog.Stopped)
+	if counted, written := runs(a, j.Operation()); counted != 2 || written != 1 {
+		t.Errorf("run %d, of which the store knows %d", counted, written)
+	}
+	other := b.takeOver(j.Operation())
+	must(t, b.do(other, "release"))
+	if counted, _ := runs(b, j.Operation()); counted != 2 {
+		t.Errorf("the run of the other host has number %d", counted)
+	}
+}

@@ -35,6 +35,7 @@ func (m *Mirror) seal(ctx context.Context) error {
 	for _, p := range batch {
 		if p.state.ID != "" {
 			head.State, head.Final = string(p.state.State), p.state.Settled()
+			m.runs = p.state.Runs
 		}
 	}
 	sealed, err := m.Store.SealOperationRecord(string(m.id), m.state.Seq+1, head, text)
@@ -81,6 +82,7 @@ func (m *Mirror) put(ctx context.Context) error {
 	switch {
 	case err == nil:
 		m.state.Seq, m.state.Last, m.state.Next = m.state.Seq+1, m.sealed.SHA256, ""
+		m.state.Runs = max(m.state.Runs, m.runs)
 		m.sealed = nil
 		m.mu.Lock()
 		m.written = time.Now()

@@ -83,7 +83,7 @@ func newFixture(t testing.TB, prefix string) *fixture {
 		t.Fatal(err)
 	}
 	var err error
-	fx.store, err = openStore(t.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")))
+	fx.store, err = openStore(t.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")), true)
 	must(t, err)
 	fx.remove(0, func(name string) bool {
 		return unitName(name) == unitPrefix+"0000" || strings.Contains(name, "-md-0") &&

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,8 +32,11 @@ func giveBackStep(unit string, b *batch) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "give-back" + b.suffix()}
 }
 
-// epochValue is the key of the epoch of the record that a give-back wrote, in its step.
-const epochValue = "epoch"
+// The keys of values in the step of a give-back.
+const (
+	epochValue   = "epoch"   // the epoch of the record that it wrote
+	removedValue = "removed" // set once the copy is gone
+)
 
 // MaxPauseError means that a unit was paused for as long as the move may pause it.
 type MaxPauseError struct {
@@ -54,7 +58,7 @@ func (e *MaxPauseError) Code() object.Code { return object.CodeMaxPause }
 
 // Hint says what the operator can do.
 func (e *MaxPauseError) Hint() string {
-	return "the source has it back: find out what takes so long, then resume the operation, which " +
+	return "it is given back to the source: find out what takes so long, then resume the operation, which " +
 		"begins from scratch with it; or move it again with a longer limit"
 }
 
@@ -89,13 +93,17 @@ func (m *run) tooLong(err error) error {
 // paused begins with this run: its copy is most likely there, and to go on takes less time than to
 // begin again.
 func (m *run) deadline(unit string) time.Time {
+	return m.pausedFrom(unit).Add(m.Tuning.MaxPause)
+}
+
+// pausedFrom returns when this run paused a unit, or when it began.
+func (m *run) pausedFrom(unit string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since, ok := m.pausedAt[unit]
-	if !ok {
-		since = m.began
+	if since, ok := m.pausedAt[unit]; ok {
+		return since
 	}
-	return since.Add(m.Tuning.MaxPause)
+	return m.began
 }
 
 // limitBatch returns the context in which a batch is planned. It ends with the time of its units.
@@ -173,18 +181,22 @@ func (m *run) isForward(ctx context.Context, u restore.Unit) (bool, error) {
 }
 
 // giveBackUnit carries out giveBackStep. The copy goes first: until it is gone, the source is
-// paused.
+// paused. A run that died after that may have removed the lock as well, without which nothing is
+// done to a copy; so the step has a value once the copy is gone.
 func (m *run) giveBackUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	return m.Journal.Do(ctx, giveBackStep(u.Name, b), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		switch pause, err := m.Journal.State(ctx, pauseStep(u.Name)); {
-		case err != nil:
+		values, err := h.Values(ctx)
+		if err != nil {
 			return err
-		case pause == catalog.StepUndoing, pause == catalog.StepUndone, pause == catalog.StepUndoFailed:
-			// A run that died removed the copy, and perhaps the lock as well.
-		default:
+		}
+		if _, removed := values[removedValue]; !removed {
 			if err := m.removeCopy(ctx, h, b, u); err != nil {
 				return fmt.Errorf("remove its copy: %w", err)
+			}
+			if err := h.Record(ctx, catalog.Value{Key: removedValue,
+				Data: json.RawMessage("true")}); err != nil {
+				return err
 			}
 		}
 		return m.unpause(ctx, u.Name, false, catalog.UnitPending)
@@ -217,21 +229,15 @@ func (m *run) takeBackHandOver(ctx context.Context, h *catalog.StepHandle, u res
 		return err
 	}
 	if !m.Plan.Spec.NoFence {
-		if err := ownership.ClaimBack(ctx, m.Store, m.request(u)); err != nil {
-			return err
-		}
-		have, err := ownership.Read(ctx, m.Store, u.WorkloadID)
+		epoch, err := ownership.ClaimBack(ctx, m.Store, m.request(u))
 		if err != nil {
 			return err
 		}
-		text, err := json.Marshal(have.Epoch)
-		if err != nil {
+		if err := h.Record(ctx, catalog.Value{Key: epochValue,
+			Data: json.RawMessage(strconv.FormatInt(epoch, 10))}); err != nil {
 			return err
 		}
-		if err := h.Record(ctx, catalog.Value{Key: epochValue, Data: text}); err != nil {
-			return err
-		}
-		m.setEpoch(u.Name, have.Epoch)
+		m.setEpoch(u.Name, epoch)
 	}
 	return m.Journal.Undo(ctx, handOverStep(u.Name),
 		func(context.Context, *catalog.StepHandle) error { return nil })

@@ -4,6 +4,7 @@ package move_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -101,7 +102,7 @@ func (fx *fixture) resumeToEnd() {
 // move. A resume begins from scratch with it. A move that is interrupted gives nothing back.
 func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
 	fx := newFixture(t, "give-back")
-	unit, other := classyUnits[1], classyUnits[0]
+	unit := classyUnits[1]
 	t.Run("a failure", func(t *testing.T) {
 		stop := fx.watch()
 		for range 2 { // it fails a second time, in a batch of its own
@@ -123,42 +124,83 @@ func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
 		const limit = 20 * time.Second
 		o := fx.order(doMove)
 		o.MaxPause = limit
-		var once sync.Map
-		e := fx.carryOut(o, catalog.Failed, func(_ context.Context, r catalog.StepRecord) error {
-			copying := r.Step.Phase == "cluster-status" && strings.HasSuffix(r.Step.Unit, unit)
-			forward := r.Step.Phase == "hand-over" && strings.HasSuffix(r.Step.Unit, other)
-			if r.State != catalog.StepBegun || !copying && !forward {
+		// It takes long while its objects are copied, and then before its record is written.
+		for _, phase := range []string{"cluster-status", "hand-over"} {
+			var once sync.Once
+			e := fx.carryOut(o, catalog.Failed, func(_ context.Context, r catalog.StepRecord) error {
+				if r.State == catalog.StepBegun && r.Step.Phase == phase &&
+					strings.HasSuffix(r.Step.Unit, unit) {
+					once.Do(func() { time.Sleep(limit) })
+				}
 				return nil
+			})
+			if n := len(e.Findings); n == 0 || !strings.HasPrefix(e.Findings[n-1], "max-pause ") {
+				t.Errorf("findings: %v", e.Findings)
 			}
-			if _, again := once.LoadOrStore(r.Step.String(), true); !again {
-				time.Sleep(limit)
+			fx.checkReturned(unit)
+			o.Do = doResume
+		}
+		fx.resumeToEnd()
+	})
+	t.Run("after an interrupt, and a rollback that failed", func(t *testing.T) {
+		stop := fx.watch()
+		fx.interruptBesideHandOver(unit, pausedUnit)
+		// The rollback removes the copy, and cannot unpause the source.
+		e := fx.carryOut(fx.order(doRollback), catalog.Failed, func(_ context.Context,
+			r catalog.StepRecord) error {
+			if r.State == catalog.StepUndoing && r.Step.Phase == "pause" &&
+				strings.HasSuffix(r.Step.Unit, unit) {
+				return errors.New("no answer")
 			}
 			return nil
 		})
-		if len(e.Findings) != 1 || !strings.HasPrefix(e.Findings[0], "max-pause ") {
-			t.Errorf("findings: %v", e.Findings)
+		if !strings.Contains(e.Message, "no answer") || !strings.Contains(e.Message, "handed over") {
+			t.Errorf("it ended with: %s", e.Message)
 		}
+		o := fx.order(doResume)
+		o.Touch = unit
+		fx.carryOut(o, catalog.Failed, nil)
 		fx.checkReturned(unit)
 		fx.resumeToEnd()
+		fx.report(stop())
 	})
-	t.Run("an interrupt", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		_, err := carryOut(ctx, fx.order(doMove), func(_ context.Context, r catalog.StepRecord) error {
-			if r.Step.Phase == "cluster-status" {
-				cancel()
-			}
-			return nil
-		})
+	t.Run("all of a batch, and then the target does not answer", func(t *testing.T) {
+		o := fx.order(doMove)
+		o.Canary, o.Touch = fx.namespace+"/"+unit, unit
+		fx.carryOut(o, catalog.Failed, nil)
+		e, err := fx.run(fx.giveBack(false))
 		must(t, err)
-		paused := 0
-		for ref, u := range fx.live(fx.at) {
-			if ref.GroupKind() == capi.Cluster && capi.PausedByUs(u.Object) {
-				paused++
-			}
+		if !strings.Contains(e.Message, "copies of shared objects may be left") {
+			t.Errorf("it ended as %s: %s", e.State, e.Message)
 		}
-		if paused == 0 {
-			t.Error("an interrupted move has given back what it had copied")
-		}
-		fx.resumeToEnd()
+		fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+		st, err := fx.state()
+		must(t, err)
+		fx.report(fx.checkBack(st))
 	})
+}
+
+// interruptBesideHandOver interrupts a move when one unit of a batch is handed over and another is
+// about to be. Nothing is given back.
+func (fx *fixture) interruptBesideHandOver(unit, handed string) {
+	fx.t.Helper()
+	ctx, cancel := context.WithCancel(fx.t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	_, err := carryOut(ctx, fx.order(doMove), func(ctx context.Context, r catalog.StepRecord) error {
+		switch {
+		case r.Step.Phase != "hand-over":
+		case r.State == catalog.StepDone && strings.HasSuffix(r.Step.Unit, handed):
+			close(done)
+		case r.State == catalog.StepBegun && strings.HasSuffix(r.Step.Unit, unit):
+			<-done
+			cancel()
+			return context.Canceled
+		}
+		return nil
+	})
+	must(fx.t, err)
+	if u := fx.get(fx.at, clusterRef(fx.namespace, unit)); !capi.PausedByUs(u.Object) {
+		fx.t.Error("an interrupted move has given back what it had copied")
+	}
 }

@@ -23,6 +23,8 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 			return err
 		}
 	}
+	limited, cancel := m.limit(ctx, u)
+	defer cancel()
 	err = m.Journal.Do(ctx, handOverStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		if by, err := m.claimed(ctx, u); err != nil {
@@ -37,6 +39,9 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 			return err
 		}
 		m.arm(ctx, u.Name) // the list may have been edited since the pause
+		if limited.Err() != nil {
+			return context.Cause(limited)
+		}
 		if !m.Plan.Spec.NoFence {
 			if err := ownership.Claim(ctx, m.Store, m.request(u)); err != nil {
 				return err

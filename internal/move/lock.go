@@ -102,7 +102,16 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 // other host may have ended the operation already, so that nobody else would. A lock of the other
 // host has a higher number and stays.
 func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object.Ref) error {
-	err := h.Record(ctx, catalog.Value{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))})
+	values := []catalog.Value{{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))}}
+	earlier, err := h.Values(ctx)
+	if _, noted := earlier[sinceValue]; !noted && err == nil {
+		var since []byte
+		since, err = json.Marshal(m.pausedFrom(h.Step().Unit))
+		values = append(values, catalog.Value{Key: sinceValue, Data: since})
+	}
+	if err == nil {
+		err = h.Record(ctx, values...)
+	}
 	if err == nil {
 		err = h.Sync(ctx)
 	}

@@ -1,6 +1,8 @@
 package move
 
 import (
+	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -9,10 +11,37 @@ import (
 // releaseStep is the step of package restore that releases a unit.
 func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
 
+// sinceValue is the key of the time at which a pause began, in its step. The record of the step has
+// the time of its last attempt, which may be one to undo it.
+const sinceValue = "since"
+
 // PausedSince returns, by unit, since when a workload cluster has no controller, as the steps of a
 // move say: since its pause was begun on the source, unless that was undone, until its release on
 // the target; and since it was paused there again.
-func PausedSince(steps []catalog.StepRecord) map[string]time.Time {
+func PausedSince(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (
+	map[string]time.Time, error) {
+	steps, err := c.Steps(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	since := pausedSince(steps)
+	j := c.Journal(id, catalog.JournalOptions{})
+	for unit := range since {
+		values, err := j.Values(ctx, pauseStep(unit))
+		if err != nil {
+			return nil, err
+		}
+		var noted time.Time
+		if json.Unmarshal(values[sinceValue], &noted) == nil && noted.Before(since[unit]) &&
+			!isRepaused(steps, unit) {
+			since[unit] = noted
+		}
+	}
+	return since, nil
+}
+
+// pausedSince is PausedSince, by the records of the steps alone.
+func pausedSince(steps []catalog.StepRecord) map[string]time.Time {
 	pauses, releases := map[string]catalog.StepRecord{}, map[string]catalog.StepRecord{}
 	for _, s := range steps {
 		switch s.Step {
@@ -34,4 +63,14 @@ func PausedSince(steps []catalog.StepRecord) map[string]time.Time {
 		}
 	}
 	return since
+}
+
+// isRepaused reports whether a unit was released, and paused on the target again.
+func isRepaused(steps []catalog.StepRecord, unit string) bool {
+	for _, s := range steps {
+		if s.Step == releaseStep(unit) {
+			return s.State == catalog.StepUndone
+		}
+	}
+	return false
 }

@@ -1,7 +1,11 @@
 package move
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"maps"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -28,7 +32,41 @@ func TestAUnitIsPausedFromItsPauseToItsRelease(t *testing.T) {
 	want := map[string]time.Time{"a/pausing": at.Add(time.Minute), "a/paused": at.Add(2 * time.Minute),
 		"a/stuck": at.Add(4 * time.Minute), "a/repaused": at.Add(8 * time.Minute),
 		"a/releasing": at.Add(5 * time.Minute)}
-	if got := PausedSince(steps); !maps.Equal(got, want) {
+	if got := pausedSince(steps); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestAPauseIsCountedFromItsFirstAttempt: a pause that is tried again, and one that cannot be undone,
+// do not begin the time anew.
+func TestAPauseIsCountedFromItsFirstAttempt(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"),
+		catalog.Options{Now: func() time.Time { return now.Add(time.Hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	j := c.Journal(op.ID, catalog.JournalOptions{})
+	if err := j.Do(t.Context(), pauseStep("a/b"), func(ctx context.Context,
+		h *catalog.StepHandle) error {
+		text, _ := json.Marshal(now)
+		return h.Record(ctx, catalog.Value{Key: sinceValue, Data: text})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Undo(t.Context(), pauseStep("a/b"), func(context.Context, *catalog.StepHandle) error {
+		return errors.New("no answer")
+	})
+	got, err := PausedSince(t.Context(), c, op.ID)
+	if want := map[string]time.Time{"a/b": now}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 }

@@ -58,6 +58,8 @@ type order struct {
 	Host   string
 	// WithoutTarget: the target is not dialled; WithoutStore: the store is not opened, either.
 	WithoutTarget, WithoutStore bool
+	// Unsigned: the signing key is not at hand, and the operator goes on without the mirror.
+	Unsigned bool
 }
 
 func (k kill) String() string {
@@ -112,21 +114,25 @@ func runOrder(text string) int {
 }
 
 // openStore opens the store of a fixture in a bucket, or makes it.
-func openStore(ctx context.Context, dir string, b bucket.Bucket) (*store.Store, error) {
+func openStore(ctx context.Context, dir string, b bucket.Bucket, signed bool) (*store.Store,
+	error) {
 	recipient, err := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
 	if err != nil {
 		return nil, err
 	}
-	keys, err := store.LoadKeys(store.KeyOptions{
+	options := store.KeyOptions{
 		IdentityFiles:   []string{filepath.Join(dir, "keys", "identity.txt")}, // to take over
 		Recipients:      []string{string(bytes.TrimSpace(recipient))},
-		SigningKeyFile:  filepath.Join(dir, "keys", "signing.key"),
 		TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")},
-	})
+	}
+	if signed {
+		options.SigningKeyFile = filepath.Join(dir, "keys", "signing.key")
+	}
+	keys, err := store.LoadKeys(options)
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, store.Options{Bucket: b, Keys: keys, Create: true})
+	return store.Open(ctx, store.Options{Bucket: b, Keys: keys, Create: signed})
 }
 
 // connect connects to both sides and opens the store, and wraps them with a witness.
@@ -135,7 +141,8 @@ func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
 	var err error
 	if !o.WithoutStore {
 		st, err = openStore(ctx, o.Dir,
-			&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w})
+			&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w},
+			!o.Unsigned)
 	}
 	if err != nil {
 		return move.Ends{}, err
@@ -211,11 +218,6 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if err != nil {
 		return end{}, err
 	}
-	if o.WithoutStore {
-		if err := move.RepeatRun(ctx, c, op.ID); err != nil {
-			return end{}, err
-		}
-	}
 	if _, err := c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{}); err != nil {
 		return end{}, err
 	}
@@ -227,7 +229,8 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	m, err := mirror.Begin(ctx, op.ID, mirror.Options{Catalog: c, Store: ends.Store, Host: o.Host,
-		Lost: func(e *mirror.FencedError) { lost(e) }, Unable: func(error) {}})
+		GiveUp: o.Unsigned,
+		Lost:   func(e *mirror.FencedError) { lost(e) }, Unable: func(error) {}})
 	if err != nil {
 		return end{}, err
 	}

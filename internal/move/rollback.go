@@ -37,7 +37,7 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 	}
 	back := func(unit string) bool {
 		return !slices.Contains(forward, unit) &&
-			(!m.over(unit) || m.hasTarget() && m.Units[unit] == catalog.UnitGivenBack)
+			(!m.over(unit) || m.Units[unit] == catalog.UnitGivenBack)
 	}
 	var stuck map[string]bool
 	var errs []error
@@ -87,14 +87,16 @@ func (m *run) moved(forward []string) []string {
 
 // rollBackUnit returns a unit to the source.
 func (m *run) rollBackUnit(ctx context.Context, u restore.Unit) error {
-	if err := m.prove(ctx, u); err != nil {
-		return err
-	}
 	state := catalog.UnitRolledBack
 	if !m.hasTarget() && m.inBatch(u.Name) {
 		state = catalog.UnitGivenBack
 	}
-	if err := m.unpause(ctx, u.Name, true, state); err != nil {
+	if m.Units[u.Name] == catalog.UnitGivenBack {
+		// The source has had it since then, and anything may have been done with it there.
+		if m.Store != nil && !m.hasTarget() {
+			m.recordLate(ctx, u)
+		}
+	} else if err := m.giveToSource(ctx, u, state); err != nil {
 		return err
 	}
 	if err := m.Journal.SetUnit(ctx, u.Name, state, ""); err != nil {
@@ -102,6 +104,14 @@ func (m *run) rollBackUnit(ctx context.Context, u restore.Unit) error {
 	}
 	m.Units[u.Name] = state
 	return nil
+}
+
+// giveToSource proves that a unit is not handed over, and unpauses it on the source.
+func (m *run) giveToSource(ctx context.Context, u restore.Unit, state catalog.UnitState) error {
+	if err := m.prove(ctx, u); err != nil {
+		return err
+	}
+	return m.unpause(ctx, u.Name, true, state)
 }
 
 // undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot

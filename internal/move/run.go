@@ -28,7 +28,7 @@ type run struct {
 	Plan      *Plan
 	Tuning    restore.Tuning
 	Operation string // its id
-	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
+	// Attempt is the number of the run (attempt): it is the second half of the lock.
 	Attempt int
 	// Units are the states of the units in the journal.
 	Units map[string]catalog.UnitState
@@ -69,8 +69,12 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	attempt, err := o.attempt(ctx, op)
+	if err != nil {
+		return nil, err
+	}
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
-		Operation: string(op.ID), Attempt: op.Runs, Units: op.Units,
+		Operation: string(op.ID), Attempt: attempt, Units: op.Units,
 		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
 		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
 		policy:  policyOf(o.Source),

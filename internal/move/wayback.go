@@ -8,6 +8,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -21,16 +22,20 @@ import (
 // record is the proof: one in the name of the source, with a higher epoch, makes the conditional
 // write of the hand-over fail.
 
-// CopiesLeftError means that units were given back to the source, and that their copies may be on
-// the target, paused. A rollback that reaches the target removes them.
+// CopiesLeftError means that a rollback did without the target, where paused copies may be left: of
+// the units that were given back, and of what they share. A rollback that reaches the target
+// removes them.
 type CopiesLeftError struct {
 	Target string
-	Units  []string
+	Units  []string // none when only copies of shared objects may be left
 }
 
 func (e *CopiesLeftError) Error() string {
-	return fmt.Sprintf("the source reconciles everything again that was not handed over; paused "+
-		"copies may be left on %s: %d, the first: %s", e.Target, len(e.Units), e.Units[0])
+	const back = "the source reconciles everything again that was not handed over; paused copies "
+	if len(e.Units) == 0 {
+		return back + "of shared objects may be left on " + e.Target
+	}
+	return fmt.Sprintf(back+"may be left on %s: %d, the first: %s", e.Target, len(e.Units), e.Units[0])
 }
 
 // Hint says what the operator can do.
@@ -75,10 +80,41 @@ func (m *run) prove(ctx context.Context, u restore.Unit) error {
 		return &DoubtError{Workload: u.Name}
 	case m.Store == nil || !recorded:
 		return nil
-	case begun || !m.hasTarget() && (imported || m.inBatch(u.Name)):
-		return ownership.ClaimBack(ctx, m.Store, m.request(u))
+	case begun || !m.hasTarget() && imported:
+		_, err := ownership.ClaimBack(ctx, m.Store, m.request(u))
+		return err
+	case !m.hasTarget() && m.inBatch(u.Name):
+		return m.recordReturn(ctx, u)
 	}
 	return nil
+}
+
+// recordReturn writes the ownership record of a unit that is given back for a copy that may be on
+// the target. The journal of this host proves already that the unit was not handed over: a store
+// that takes no record is a finding, unless it has one of somebody else.
+func (m *run) recordReturn(ctx context.Context, u restore.Unit) error {
+	_, err := ownership.ClaimBack(ctx, m.Store, m.request(u))
+	if !mirror.IsUnable(err) {
+		return err
+	}
+	return m.Journal.EmitFindings(ctx, []object.Finding{{Severity: object.Warning,
+		Code: object.CodeNoFence, Unit: u.Name, Message: "no ownership record says that the source " +
+			"has it back: " + err.Error(), Hint: "see that nobody releases its copy on " + m.Target.Name}})
+}
+
+// recordLate writes the ownership record of a unit that was given back without the store. It is too
+// late to prove anything: what keeps the record from being written is a finding.
+func (m *run) recordLate(ctx context.Context, u restore.Unit) {
+	if m.Plan.Spec.NoFence {
+		return
+	}
+	_, err := ownership.ClaimBack(ctx, m.Store, m.request(u))
+	if err == nil {
+		return
+	}
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, object.Finding{
+		Severity: object.Warning, Code: object.CodeNoFence, Unit: u.Name, Message: "no ownership " +
+			"record says that the source has it back: " + err.Error(), Hint: object.HintOf(err)}))
 }
 
 // inBatch reports whether a batch has a unit, so that its copy may be on the target.
@@ -96,7 +132,7 @@ func (m *run) checkSeen(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	seen, err := m.Catalog.Epoch(ctx, op.Store, u.WorkloadID)
-	if err == nil && seen > m.Plan.Epochs[u.WorkloadID] {
+	if err == nil && seen > m.request(u).Epoch {
 		err = &DoubtError{Workload: u.Name}
 	}
 	return err
@@ -113,10 +149,11 @@ func (m *run) givenBack() (units []string) {
 }
 
 // reportLeft reports the copies that a rollback without the target leaves there. *CopiesLeftError
-// when there may be any.
+// when there may be any: also where every unit of a batch was given back before, its copy removed,
+// since what they share is removed last.
 func (m *run) reportLeft(ctx context.Context) error {
 	units := m.givenBack()
-	if len(units) == 0 {
+	if len(units) == 0 && !m.sharedLeft() {
 		return nil
 	}
 	left := &CopiesLeftError{Target: m.Target.Name, Units: units}
@@ -133,6 +170,15 @@ func (m *run) reportLeft(ctx context.Context) error {
 	return left
 }
 
+// sharedLeft reports whether copies of shared objects may be on the target, or objects stay paused
+// on the source because of them.
+func (m *run) sharedLeft() bool {
+	return slices.ContainsFunc(m.batches, func(b *batch) bool {
+		return slices.ContainsFunc(b.Copy.Shared.Objects,
+			func(o restore.Object) bool { return o.Action != restore.Skip })
+	}) || len(m.batches) > 0 && len(m.pausedShared(m.Plan.Copy)) > 0
+}
+
 // leaveSharedPaused reports the shared objects that stay paused on the source, because a copy may
 // be at work on the target, which cannot be asked. A rollback that reaches the target unpauses
 // them.
@@ -147,18 +193,48 @@ func (m *run) leaveSharedPaused(ctx context.Context, objects []restore.Object) e
 	return m.Journal.EmitFindings(ctx, findings)
 }
 
-// RepeatRun makes the next run of a move have the number of the last one. Call it before a run
-// without the store. The lock on a source Cluster has the number of the run that took it. A host
-// that has taken the operation over, while this one cannot ask the store, has the number that the
-// next run here would have: a run with it would take the lock of that host for its own.
-func RepeatRun(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) error {
-	return c.UpdateOperation(ctx, id, func(op *catalog.Operation) { op.Runs = max(op.Runs-1, 0) })
+// attempt returns the number of a run, which its locks on the source have. A host that takes the
+// operation over goes by the newest record in the store, and its run has the next number. Without
+// the store, runs of this host that the store never heard of do not count: the lock of that other
+// host must not pass for one of theirs.
+func (o Options) attempt(ctx context.Context, op catalog.Operation) (int, error) {
+	if o.Store != nil {
+		return op.Runs, nil
+	}
+	state, err := o.Catalog.Mirror(ctx, op.ID)
+	if err != nil || state.Seq == 0 && state.Next == "" {
+		return op.Runs, err // it has no mirror, and no other host can take it over
+	}
+	return state.Runs, nil
 }
+
+// StoreAwayError means that a rollback without the target would have to do without the store, too.
+// The journal and the locks on the source do not show what another host did meanwhile, such as a
+// restore of the same workload clusters elsewhere.
+type StoreAwayError struct{ Err error }
+
+func (e *StoreAwayError) Error() string {
+	return "whether another host has gone on with these workload clusters is not known without the " +
+		"store: " + e.Err.Error()
+}
+
+// Unwrap returns why the store cannot be used.
+func (e *StoreAwayError) Unwrap() error { return e.Err }
+
+// Hint says what the operator can do.
+func (e *StoreAwayError) Hint() string {
+	return "make the store answer; if that cannot be, see that nobody goes on with this operation or " +
+		"restores these workload clusters elsewhere, and override it"
+}
+
+// HintKey names the option.
+func (e *StoreAwayError) HintKey() object.HintKey { return object.HintStoreAway }
 
 // StoreAway is the finding of a rollback that goes by its journal alone.
 func StoreAway(why error) object.Finding {
 	return object.Finding{Severity: object.Warning, Code: object.CodeStoreAway,
-		Message: "the store does not answer (" + strings.TrimSpace(why.Error()) + "): the journal and " +
+		Message: "the store is not used (" + strings.TrimSpace(why.Error()) + "): the journal and " +
 			"the locks on the source decide that nothing was handed over, and no ownership record is " +
-			"written", Hint: "see that nobody has restored these workload clusters elsewhere meanwhile"}
+			"written", Hint: "see that nobody restores these workload clusters elsewhere; when the store " +
+			"answers, roll the operation back once more, which writes the records"}
 }

@@ -50,21 +50,26 @@ func (fx *fixture) checkGivenBack(st bothSides, paused ...string) (problems []st
 // where the journal proves that nothing was handed over. Where it does not, the record decides.
 func TestAPII1RollbackWithoutTarget(t *testing.T) {
 	fx := newFixture(t, "no-target")
+	copying := kill{Point: before, Step: "ns/" + allUnits[0] + "/cluster-status"}
 	first := kill{Point: before, Step: "ns/" + allUnits[0] + "/hand-over"}
 	for _, c := range []struct {
 		name         string
 		kill         kill
 		lost         bool // the catalog: another host goes on
 		withoutStore bool
+		unsigned     bool // no record can be written
 		// doubt: the unit whose hand-over was begun stays paused, until the store answers.
 		doubt bool
 	}{
 		{"the journal proves it", kill{Point: after, Step: "ns/" + allUnits[0] + "/pause"}, false, true,
-			false},
-		{"the record proves it", first, false, false, false},
-		{"the record is not written, and there is no store", notHandedOver, false, true, true},
-		{"another host, and no hand-over was begun",
-			kill{Point: before, Step: "ns/" + allUnits[0] + "/cluster-status"}, true, false, false},
+			false, false},
+		{"the journal proves it, copies are left, and the record is written late", copying, false, true,
+			false, false},
+		{"the journal proves it, copies are left, and no record can be signed", copying, false, false,
+			true, false},
+		{"the record proves it", first, false, false, false, false},
+		{"the record is not written, and there is no store", notHandedOver, false, true, false, true},
+		{"another host, and no hand-over was begun", copying, true, false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stop := fx.watch()
@@ -75,6 +80,7 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 			_, err := fx.run(o)
 			must(t, err)
 			o = fx.giveBack(c.withoutStore)
+			o.Unsigned = c.unsigned
 			if c.lost {
 				o = fx.elsewhere(doRollback)
 				o.WithoutTarget = true
@@ -91,6 +97,10 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 				e, err = fx.run(fx.giveBack(false))
 				must(t, err)
 			}
+			if c.withoutStore && c.kill == copying {
+				e, err = fx.run(fx.giveBack(false))
+				must(t, err)
+			}
 			copied := c.kill.Step != "ns/"+allUnits[0]+"/pause"
 			if left := strings.Contains(e.Message, "paused copies may be left"); left != copied {
 				t.Errorf("it ended as %s: %s", e.State, e.Message)
@@ -102,8 +112,8 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 				if st.target[clusterRef(fx.namespace, allUnits[0])] == nil {
 					t.Error("the copy is gone")
 				}
-				if o, err := fx.store.GetOwner(t.Context(), fx.workloadID(allUnits[0])); err != nil ||
-					o.Owner.Owner.UID != fx.source().UID() || o.Epoch <= epoch {
+				if o, err := fx.store.GetOwner(t.Context(), fx.workloadID(allUnits[0])); (err != nil ||
+					o.Owner.Owner.UID != fx.source().UID() || o.Epoch <= epoch) != c.unsigned {
 					t.Errorf("no new record names the source: %v, %v", o.Owner, err)
 				}
 				fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
@@ -117,7 +127,8 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 
 // TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave: the store cannot be asked, and the lock on
 // the source is that of a later run, of a host that has taken the move over; or this host has seen
-// a newer ownership record. The unit stays paused and denied.
+// a newer ownership record. The unit stays paused and denied, although runs of this host that the
+// store never heard of have higher numbers.
 func TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave(t *testing.T) {
 	fx := newFixture(t, "no-store")
 	unit := allUnits[0]
@@ -148,10 +159,17 @@ func TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave(t *testing.T) {
 	o.Canary, o.Kill = fx.namespace+"/"+unit, &kill{Point: after, Step: "ns/" + unit + "/pause"}
 	_, err := fx.run(o)
 	must(t, err)
+	c, err := o.openCatalog(t.Context())
+	must(t, err)
+	ops, err := c.Operations(t.Context(), catalog.OperationFilter{Limit: 1})
+	must(t, err)
+	must(t, errors.Join(c.UpdateOperation(t.Context(), ops[0].ID, func(op *catalog.Operation) {
+		op.Runs = 5
+	}), c.Close()))
 	lock("1", "2")
 	refused("is locked by operation")
 	lock("2", "1")
-	c, err := fx.giveBack(true).openCatalog(t.Context())
+	c, err = o.openCatalog(t.Context())
 	must(t, err)
 	_, err = c.RaiseEpochs(t.Context(), fx.store.ID(), map[string]int64{fx.workloadID(unit): 7})
 	must(t, errors.Join(err, c.Close()))

@@ -103,7 +103,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeMaxPause, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "A workload cluster was paused on the source for as long as a move may pause it, and " +
-				"was not handed over. The source has it back; its copy is removed from the target.",
+				"was not handed over. It is given back to the source; its copy is removed from the target.",
 			Next: "Find out what takes so long: controllers that do not acknowledge a pause, a slow " +
 				"store, an API server that is busy. Then resume the operation, which begins from scratch " +
 				"with it; or move it alone, or with a longer limit.",
@@ -116,11 +116,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"that removes the copies. If the target is gone for good, forget the operation.",
 		},
 		{
-			Code: CodeStoreAway, Area: AreaRun, Severities: []Severity{Warning},
+			Code: CodeStoreAway, Area: AreaRun, Severities: []Severity{Warning}, Forceable: true,
+			ForcedIn: Returns,
 			Meaning: "A move was given back to the source without its store: its journal and the locks on " +
-				"the source show that nothing was handed over. That nobody has restored the workload " +
-				"clusters elsewhere in the meantime is not known.",
-			Next: "See that no other management cluster reconciles them.",
+				"the source show that nothing was handed over. That nobody has gone on with it on another " +
+				"host, or restored the workload clusters elsewhere, is not known.",
+			Next: "See that no other management cluster reconciles them. Override this only when you have " +
+				"seen to it: without that, a rollback without the target needs the store. When the store " +
+				"answers, roll the move back once more, which writes the ownership records.",
 		},
 		{
 			Code: CodeWorkloadAPI, Area: AreaRun, Severities: []Severity{Warning},

@@ -15,8 +15,10 @@ const (
 	Restores Work = "restore"
 	Moves    Work = "move"
 	Resumes  Work = "resume" // or a rollback
-	Marks    Work = "rollback from marks"
-	Forgets  Work = "forget"
+	// Returns is a rollback without the target. It has the codes of Resumes, too.
+	Returns Work = "rollback without the target"
+	Marks   Work = "rollback from marks"
+	Forgets Work = "forget"
 )
 
 // Forced is the set of codes whose findings the operator overrides. Stored plans hold it. The
@@ -35,7 +37,8 @@ func (d Definition) ForceableIn(w Work) bool {
 	case d.Area == AreaForget:
 		only = Forgets
 	}
-	return d.Forceable && (only == w || only == "" && (w == Restores || w == Moves))
+	return d.Forceable && (only == w || only == Resumes && w == Returns ||
+		only == "" && (w == Restores || w == Moves))
 }
 
 // Forceable returns what an operator can override in a work, in the form that ParseForced reads.

@@ -70,6 +70,8 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 		{Moves, "held", nil, `override "held": a move can override `},
 		{Marks, "owners-unread", Forced{CodeOwnersUnread: ""}, ""},
 		{Marks, "held", nil, "a rollback from marks can override owners-unread"},
+		{Returns, "no-mirror store-away", Forced{CodeNoMirror: "", CodeStoreAway: ""}, ""},
+		{Resumes, "store-away", nil, "a resume can override no-mirror"},
 		{Restores, "owners-unread", nil, "a restore can override "},
 		{Restores, "ca-missing", nil, "owned-elsewhere=NAME, "},
 		{Restores, "no-such-code", nil, `override "no-such-code": a restore can override `},
@@ -84,7 +86,7 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 	}
 	for _, d := range Definitions() {
 		if d.Forceable != (d.ForceableIn(Restores) || d.ForceableIn(Moves) || d.ForceableIn(Resumes) ||
-			d.ForceableIn(Forgets) || d.ForceableIn(Marks)) {
+			d.ForceableIn(Forgets) || d.ForceableIn(Marks) || d.ForceableIn(Returns)) {
 			t.Errorf("%s can be overridden, and in no work", d.Code)
 		}
 		if forceAll().Has(d.Code) != d.Forceable {

@@ -63,6 +63,8 @@ const (
 	HintResumeWithModifiers HintKey = "resume-with-modifiers"
 	// an operation has to go on without its mirror in the store
 	HintGiveUpMirror HintKey = "give-up-mirror"
+	// a rollback without the target has to do without the store
+	HintStoreAway HintKey = "store-away"
 )
 
 // HintKeys returns the keys of the hints of errors.
@@ -74,6 +76,6 @@ func HintKeys() []HintKey {
 		HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
-		HintWatch, HintResume, HintRollback, HintResumeWithIdentity, HintGiveUpMirror,
+		HintWatch, HintResume, HintRollback, HintResumeWithIdentity, HintGiveUpMirror, HintStoreAway,
 		HintResourceModifiers, HintResumeWithModifiers, HintAcceptDifference, HintAccept}
 }

@@ -232,6 +232,12 @@ const attempts = 5
 // epoch of a new record is one more than the highest that was known at planning.
 // Errors: *OwnedError; *WentBackError; those of the store.
 func Claim(ctx context.Context, s Store, q Request) error {
+	_, err := claim(ctx, s, q)
+	return err
+}
+
+// claim is Claim, and returns the epoch of the record of the request.
+func claim(ctx context.Context, s Store, q Request) (epoch int64, err error) {
 	for range attempts {
 		next := store.Owner{WorkloadID: q.WorkloadID, Workload: q.Workload,
 			Owner: store.Source{UID: q.To.UID, Name: q.To.Name}, Epoch: q.Next(),
@@ -239,31 +245,31 @@ func Claim(ctx context.Context, s Store, q Request) error {
 		have, previous, err := q.read(ctx, s)
 		switch {
 		case err != nil:
-			return err
+			return 0, err
 		case have.Trusted && q.wrote(have) && have.Epoch > q.Epoch:
-			return nil // a record that was known at planning stops no claim that is on its way
+			return have.Epoch, nil // one that was known at planning stops no claim that is on its way
 		case have.Trusted && !q.allows(have):
-			return q.owned(have)
+			return 0, q.owned(have)
 		}
 		if _, err := s.PutOwner(ctx, next, previous); !errors.Is(err, store.ErrConflict) {
-			return err
+			return next.Epoch, err
 		}
 	}
-	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w",
+	return 0, fmt.Errorf("write ownership record of %s: others write it at the same time: %w",
 		q.Workload, store.ErrConflict)
 }
 
 // ClaimBack writes a record in the name of the source of a request, so that a claim of this
 // request that is still on its way to the bucket fails. A record that names the source and was
-// written after planning has the same effect, whichever operation wrote it. Errors: those of
-// Claim.
-func ClaimBack(ctx context.Context, s Store, q Request) error {
+// written after planning has the same effect, whichever operation wrote it. It returns the epoch of
+// that record. Errors: those of Claim.
+func ClaimBack(ctx context.Context, s Store, q Request) (epoch int64, err error) {
 	q.To = q.From
-	err := Claim(ctx, s, q)
+	have, err := claim(ctx, s, q)
 	if owned, ok := errors.AsType[*OwnedError](err); ok && owned.By.UID == q.From.UID {
-		return nil
+		return owned.Epoch, nil
 	}
-	return err
+	return have, err
 }
 
 // Current returns the record of the workload cluster of a request, the zero Record when there is

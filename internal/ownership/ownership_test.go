@@ -137,10 +137,13 @@ func TestClaimBackAcceptsAnyRecordOfTheSource(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := ClaimBack(t.Context(), s, Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA,
+			epoch, err := ClaimBack(t.Context(), s, Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA,
 				To:        sideB,
 				Operation: "0123456789ab", Epoch: tt.planned})
 			o, getErr := s.GetOwner(t.Context(), "w-1")
+			if err == nil && epoch != o.Epoch {
+				t.Errorf("it says epoch %d", epoch)
+			}
 			if (err != nil) != tt.refused || getErr != nil || o.Epoch != tt.epoch ||
 				o.Owner.Owner.UID != "uid-a" && !tt.refused {
 				t.Errorf("%v, the record names %s at epoch %d, want epoch %d", err, o.Owner.Owner.UID, o.Epoch,

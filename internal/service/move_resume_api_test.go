@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -131,6 +132,17 @@ func TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore(t *testing.T) {
 	}
 	_, err = operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id,
 		WithoutTarget: true})
+	if e := classify(err); err == nil || e.Reason != ReasonStoreMissing ||
+		e.HintKey != object.HintStoreAway {
+		t.Errorf("without an override: %v", err)
+	}
+	_, err = operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id,
+		ForceCodes: []string{"store-away"}})
+	if e := classify(err); err == nil || e.Reason != ReasonUsage {
+		t.Errorf("with an override and the target: %v", err)
+	}
+	_, err = operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id,
+		WithoutTarget: true, ForceCodes: []string{"store-away"}})
 	must(t, err)
 	op := f.await(s, id, catalog.RolledBack)
 	f.checkOn(0)
@@ -145,6 +157,16 @@ func TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore(t *testing.T) {
 	}
 	if !slices.Contains(codes, object.CodeStoreAway) {
 		t.Errorf("findings: %v", codes)
+	}
+	// The store answers again: what other hosts read in it is that the move is rolled back.
+	must(t, os.Rename(filepath.Join(f.dir, "away"), filepath.Join(f.dir, "store")))
+	_, err = operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id})
+	must(t, err)
+	st, err := s.openStore(t.Context(), "", nil)
+	must(t, err)
+	if found, err := mirror.Newest(t.Context(), st, op.ID); err != nil ||
+		found.Head.State != string(catalog.RolledBack) {
+		t.Errorf("the mirror says %q, %v", found.Head.State, err)
 	}
 }
 

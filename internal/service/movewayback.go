@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/move"
@@ -11,7 +10,8 @@ import (
 )
 
 // operationToRollBack is currentOperation for a rollback. Without the target, the store may be
-// away, too: then the operation of the catalog counts, and how says why the store is not used.
+// away, too: when the operator overrides that, the operation of the catalog counts, and how says why
+// the store is not used.
 func (s *Server) operationToRollBack(ctx context.Context, c *catalog.Catalog, ref string,
 	how *resumption) (catalog.Operation, error) {
 	op, err := s.currentOperation(ctx, c, ref, how.identity)
@@ -22,21 +22,23 @@ func (s *Server) operationToRollBack(ctx context.Context, c *catalog.Catalog, re
 	if findErr != nil {
 		return op, err // it is in no catalog, and the store does not answer
 	}
-	how.storeAway = err
-	return op, nil
+	return op, how.doWithoutStore(err)
 }
 
-// errNoStoreNamed is why the store is not used when none is named.
-var errNoStoreNamed = errors.New("none is named")
-
-// isStoreAway reports whether an error says that a store does not answer, or that none is named.
-func isStoreAway(err error) bool {
-	if err == nil {
-		return false
+// doWithoutStore notes why a rollback does without the store. *move.StoreAwayError when the
+// operator does not override that.
+func (how *resumption) doWithoutStore(why error) error {
+	if !how.goWithoutStore {
+		return &move.StoreAwayError{Err: why}
 	}
-	e := classify(err)
-	return e.ExitCode() == ExitStore || e.HintKey == object.HintStoreURL
+	how.storeAway = why
+	return nil
 }
+
+// isStoreAway reports whether an error says that a store cannot be used: it does not answer, is
+// missing, or denies access. A store that is not named, or is another one, is a mistake of the
+// operator instead.
+func isStoreAway(err error) bool { return err != nil && classify(err).ExitCode() == ExitStore }
 
 // giveMoveBack rolls a move back while its target does not answer.
 func (s *Server) giveMoveBack(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
@@ -63,11 +65,6 @@ func (s *Server) giveMoveBack(ctx context.Context, c *catalog.Catalog, op catalo
 	if err := refuseOthers(ctx, c, op, op.Source.UID, false); err != nil {
 		return nil, err
 	}
-	if st == nil {
-		if err := move.RepeatRun(ctx, c, op.ID); err != nil {
-			return nil, err
-		}
-	}
 	return s.startMirrored(ctx, c, op.ID, mirrorTo{st, how.giveUp}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		if how.storeAway != nil {
@@ -82,18 +79,15 @@ func (s *Server) giveMoveBack(ctx context.Context, c *catalog.Catalog, op catalo
 // storeOfMove opens the store of a move; nil when it is away, for the reason in how.
 func (s *Server) storeOfMove(ctx context.Context, op catalog.Operation, stored *move.StoredPlan,
 	how *resumption) (location string, st *store.Store, err error) {
-	if how.storeAway == nil {
-		l, st, err := s.openStoreOf(ctx, op, stored.Location, nil)
-		if err == nil {
-			return l.Name, st, nil
-		}
-		if !isStoreAway(err) {
-			return "", nil, err
-		}
-		how.storeAway = err
+	if how.storeAway != nil {
+		return "", nil, nil
 	}
-	if e := classify(how.storeAway); e.HintKey == object.HintStoreURL {
-		how.storeAway = errNoStoreNamed
+	l, st, err := s.openStoreOf(ctx, op, stored.Location, nil)
+	switch {
+	case err == nil:
+		return l.Name, st, nil
+	case isStoreAway(err):
+		return "", nil, how.doWithoutStore(err)
 	}
-	return "", nil, nil
+	return "", nil, err
 }

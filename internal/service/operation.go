@@ -122,7 +122,7 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	how, err := resumptionFromProto(req)
+	how, err := resumptionFromProto(object.Resumes, req)
 	if err != nil {
 		return nil, err
 	}
@@ -152,11 +152,14 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	how, err := resumptionFromProto(req)
+	work := object.Resumes
+	if req.GetWithoutTarget() {
+		work = object.Returns
+	}
+	how, err := resumptionFromProto(work, req)
 	if err != nil {
 		return nil, err
 	}
-	how.withoutTarget = req.GetWithoutTarget()
 	op, err := o.s.operationToRollBack(ctx, c, req.GetId(), &how)
 	if err != nil {
 		return nil, err
@@ -169,7 +172,10 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only "+
 			"a restore or a move can be rolled back", op.ID, op.Kind)}
 	case op.State == catalog.RolledBack:
-		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, nil
+		if how.storeAway == nil { // it may have been rolled back without the store
+			err = o.s.finishMirror(ctx, c, op)
+		}
+		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, err
 	case op.Kind == catalog.KindMove && op.State == catalog.Succeeded:
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf(
 			"operation %s has moved everything: there is no way back", op.ID),

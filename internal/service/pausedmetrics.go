@@ -57,9 +57,9 @@ func pausedSince(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 	if op.Settled() {
 		return nil
 	}
-	steps, err := c.Steps(ctx, op.ID)
+	since, err := move.PausedSince(ctx, c, op.ID)
 	if err != nil {
 		return nil
 	}
-	return move.PausedSince(steps)
+	return since
 }

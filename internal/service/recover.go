@@ -184,19 +184,20 @@ type resumption struct {
 	modifiers *modify.Document // as identity
 	// giveUp: go on although the mirror takes no more records.
 	giveUp bool
-	// withoutTarget: the target of a move does not answer. storeAway is why the store is not used,
-	// either.
-	withoutTarget bool
-	storeAway     error
+	// withoutTarget: the target of a move does not answer. goWithoutStore: the operator lets the
+	// rollback do without the store, too. storeAway is why it does.
+	withoutTarget, goWithoutStore bool
+	storeAway                     error
 }
 
-// resumptionFromProto reads a request to resume or roll back. Errors are usage errors.
-func resumptionFromProto(req interface {
+// resumptionFromProto reads a request to do a work: to resume or roll back. Errors are usage errors.
+func resumptionFromProto(work object.Work, req interface {
 	GetIdentity() []byte
 	GetForceCodes() []string
 }) (resumption, error) {
-	forced, err := forcedFromProto(object.Resumes, req.GetForceCodes())
-	return resumption{identity: req.GetIdentity(), giveUp: forced.Has(object.CodeNoMirror)}, err
+	forced, err := forcedFromProto(work, req.GetForceCodes())
+	return resumption{identity: req.GetIdentity(), giveUp: forced.Has(object.CodeNoMirror),
+		withoutTarget: work == object.Returns, goWithoutStore: forced.Has(object.CodeStoreAway)}, err
 }
 
 // resumeOperation begins another run of an operation that has ended but is not final, by its
