@@ -284,8 +284,8 @@ func TestResumedMoveNeedsItsFlags(t *testing.T) {
 	}
 }
 
-// TestRollbackWithoutTarget needs the store and the kubeconfig of the source, and prints how to remove the
-// copies once the target answers.
+// TestRollbackWithoutTarget needs the store and the kubeconfig of the source, and prints how to
+// remove the copies once the target answers.
 func TestRollbackWithoutTarget(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testMove(failed, 4, map[string]string{"a/b": "given-back",

@@ -207,8 +207,8 @@ func TestHostThatWasSuspendedWithinAStepCreatesNothingMore(t *testing.T) {
 	}
 }
 
-// TestRunThatTheStoreNeverHeardOfDoesNotCount: a run that began no step wrote no record, and another
-// host that takes over gives its own run the same number.
+// TestRunThatTheStoreNeverHeardOfDoesNotCount: a run that began no step wrote no record, and
+// another host that takes over gives its own run the same number.
 func TestRunThatTheStoreNeverHeardOfDoesNotCount(t *testing.T) {
 	f := newFixture(t)
 	a, b := f.host("a"), f.host("b")

@@ -58,8 +58,8 @@ func (e *MaxPauseError) Code() object.Code { return object.CodeMaxPause }
 
 // Hint says what the operator can do.
 func (e *MaxPauseError) Hint() string {
-	return "it is given back to the source: find out what takes so long, then resume the operation, which " +
-		"begins from scratch with it; or move it again with a longer limit"
+	return "it is given back to the source: find out what takes so long, then resume the operation, " +
+		"which begins from scratch with it; or move it again with a longer limit"
 }
 
 // isBegun reports whether a hand-over was begun and not taken back.

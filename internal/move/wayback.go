@@ -223,8 +223,8 @@ func (e *StoreAwayError) Unwrap() error { return e.Err }
 
 // Hint says what the operator can do.
 func (e *StoreAwayError) Hint() string {
-	return "make the store answer; if that cannot be, see that nobody goes on with this operation or " +
-		"restores these workload clusters elsewhere, and override it"
+	return "make the store answer; if that cannot be, see that nobody goes on with this operation " +
+		"or restores these workload clusters elsewhere, and override it"
 }
 
 // HintKey names the option.

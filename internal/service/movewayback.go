@@ -10,8 +10,8 @@ import (
 )
 
 // operationToRollBack is currentOperation for a rollback. Without the target, the store may be
-// away, too: when the operator overrides that, the operation of the catalog counts, and how says why
-// the store is not used.
+// away, too: when the operator overrides that, the operation of the catalog counts, and how says
+// why the store is not used.
 func (s *Server) operationToRollBack(ctx context.Context, c *catalog.Catalog, ref string,
 	how *resumption) (catalog.Operation, error) {
 	op, err := s.currentOperation(ctx, c, ref, how.identity)

@@ -190,7 +190,8 @@ type resumption struct {
 	storeAway                     error
 }
 
-// resumptionFromProto reads a request to do a work: to resume or roll back. Errors are usage errors.
+// resumptionFromProto reads a request to do a work: to resume or roll back. Errors are usage
+// errors.
 func resumptionFromProto(work object.Work, req interface {
 	GetIdentity() []byte
 	GetForceCodes() []string
