@@ -305,6 +305,23 @@ func TestRollbackWithoutTarget(t *testing.T) {
 		stderrHas(t, "exclude each other")
 }
 
+// TestResumeWithoutSource needs what a restore needs, and prints how to retire the rest.
+func TestResumeWithoutSource(t *testing.T) {
+	f := newFake()
+	f.operation, f.events = testMove(failed, 4, map[string]string{"a/b": "released"}),
+		testEvents(failed)
+	const line = "operation resume latest --without-source --standalone --store s"
+	runner{fake: f}.run(t, line).want(t, 2).stderrHas(t, "this needs --identity (or --plain)")
+	keys := t.TempDir()
+	runner{fake: newFake()}.run(t, "keygen --out "+keys+"/k").want(t, 0)
+	runner{fake: f}.run(t, line+" --target-kubeconfig t --trusted-key k --identity "+keys+
+		"/k/identity.txt").want(t, 4).
+		stderrHas(t, "mgmtctl operation resume 65f1a2b3c4d5 --standalone")
+	if !requestOf[*mgmtv1.ResumeOperationRequest](t, f).GetWithoutSource() {
+		t.Error("it is resumed with the source")
+	}
+}
+
 // TestStopOfAnEndedOperationSaysSo says that there was nothing to stop.
 func TestStopOfAnEndedOperationSaysSo(t *testing.T) {
 	r, f := daemonRunner(t)

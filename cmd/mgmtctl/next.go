@@ -27,8 +27,9 @@ var idPatterns = map[string]*regexp.Regexp{
 }
 
 // notRepeated are flags that a next command does not have because this one has them: a consent, a
-// plan that is out of date, how the result is printed, and a side that answers by then.
-var notRepeated = []string{"yes", "plan", "help", "without-target"}
+// plan that is out of date, how the result is printed, and a side that answers by
+// then.
+var notRepeated = []string{"yes", "plan", "help", "without-target", "without-source"}
 
 // expand completes the commands in a text of hints.go. The ids are those of the texts, which are
 // messages and hints of the service.

@@ -12,6 +12,7 @@ import (
 func newOperationResume(p *program) *cobra.Command {
 	var force []string
 	var modifiers modifiersFlag
+	withoutSource := false
 	cmd := &cobra.Command{
 		Use:   "resume ID|latest",
 		Short: "Go on with an operation that stopped or failed",
@@ -24,6 +25,12 @@ Does not change: what is done already.
 Standalone it needs the flags of the command that began it: for a restore --store,
 --target-kubeconfig, and --identity and --trusted-key (or --plain); for a move --store,
 --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+
+With --without-source, of a move whose source does not answer: the source is not dialled, and the
+workload clusters that were handed over are released on the target, from the snapshot in the store,
+which needs --identity. It ends with exit code 4: the next resume, once the source answers, removes
+them there. Those that were not handed over stay paused on both sides. Standalone it needs --store,
+--target-kubeconfig, and --identity and --trusted-key (or --plain).
 
 An operation that was begun with --resource-modifiers is resumed with the same file: it is stored
 nowhere, since it may hold credentials. So a daemon does not resume such a move by itself.
@@ -42,11 +49,13 @@ operation; 2 usage; 3 findings; 4 work is left; 10 store; 11 running already, or
 locked by another; 12 identity or signature; 130 interrupted before any change.`,
 		Example: `  mgmtctl operation resume latest --standalone --store /backup/mgmt \
       --identity identity.txt --trusted-key signing.pub --target-kubeconfig new.kubeconfig
-  mgmtctl operation resume 1a2b3c4d5e6f --identity identity.txt`,
+  mgmtctl operation resume 1a2b3c4d5e6f --identity identity.txt
+  mgmtctl operation resume latest --without-source --identity identity.txt`,
 		Args:              oneArg(operationArg),
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &mgmtv1.ResumeOperationRequest{Id: args[0], ForceCodes: force}
+			req := &mgmtv1.ResumeOperationRequest{Id: args[0], ForceCodes: force,
+				WithoutSource: withoutSource}
 			var err error
 			if req.ResourceModifiers, err = modifiers.read(); err != nil {
 				return err
@@ -58,6 +67,8 @@ locked by another; 12 identity or signature; 130 interrupted before any change.`
 	}
 	addForce(cmd, &force, object.Resumes)
 	modifiers.register(cmd)
+	cmd.Flags().BoolVar(&withoutSource, "without-source", false, "the source of the move does not "+
+		"answer: release on the target what was handed over, and leave the rest")
 	return cmd
 }
 
@@ -78,7 +89,11 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 	}
 	op := resp.GetOperation()
 	if op.GetState() != mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
-		if err := p.check(cmd, needsOfKind[op.GetKind()]); err != nil {
+		needs := needsOfKind[op.GetKind()]
+		if req.GetWithoutSource() {
+			needs = needsOfRestore // the objects come from a snapshot
+		}
+		if err := p.check(cmd, needs); err != nil {
 			return err
 		}
 	}

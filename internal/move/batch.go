@@ -199,10 +199,13 @@ func (b *batch) units() []string {
 }
 
 // load captures the contents of a batch that an earlier run planned. The source must be unchanged
-// in all units that are not handed over.
+// in all units that are not handed over. Without the source the contents are those of the snapshot.
 func (m *run) load(ctx context.Context, b *batch) error {
 	if b.contents != nil {
 		return nil
+	}
+	if !m.hasSource() {
+		return m.loadFromStore(ctx, b)
 	}
 	v, err := m.captures.after(ctx, m.began)
 	if err != nil {

@@ -33,7 +33,8 @@ type Mgmt struct {
 
 // Ends are both sides of a move, and the store between them. NewEnds makes them.
 type Ends struct {
-	// Source and Target; without a target (WithoutTarget) it is only named, and never asked.
+	// Source and Target; one that does not answer (WithoutTarget, WithoutSource) is only named, and
+	// never asked.
 	Source, Target Mgmt
 	// Store gets the snapshots of the source, and holds the ownership records that decide between
 	// both sides. It is nil for a rollback without the target when it does not answer, either.
@@ -69,6 +70,19 @@ func WithoutTarget(ctx context.Context, source *kube.Mgmt, target object.Side, s
 	e.Source, err = newMgmt(ctx, source, rows)
 	return e, err
 }
+
+// WithoutSource returns the ends of a resume while the source does not answer. The store needs an
+// identity, since the contents of copies are read from it.
+func WithoutSource(ctx context.Context, source object.Side, target *kube.Mgmt, st *store.Store,
+	location string, rows *capi.Table) (Ends, error) {
+	e := Ends{Store: st, Location: location, Rows: rows, Source: Mgmt{Side: source}}
+	var err error
+	e.Target, err = newMgmt(ctx, target, rows)
+	return e, err
+}
+
+// hasSource reports whether the source may be asked.
+func (e Ends) hasSource() bool { return e.Source.Reader != nil }
 
 // hasTarget reports whether the target may be asked.
 func (e Ends) hasTarget() bool { return e.Target.Reader != nil }

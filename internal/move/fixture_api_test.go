@@ -254,7 +254,7 @@ func (fx *fixture) order(do string) order {
 	return order{
 		Dir: fx.dir, Sides: [2]kube.Options{servers.Options(0), servers.Options(1)}, From: fx.at, Do: do,
 		Catalog: fmt.Sprintf("catalog-%d.db", fx.hosts), Host: fmt.Sprintf("host-%d", fx.hosts),
-		Target: object.Side{Name: fx.target().Name(), UID: fx.target().UID()},
+		Away: object.Side{Name: fx.target().Name(), UID: fx.target().UID()},
 		Spec: move.Spec{NoFence: fx.noFence,
 			Selection: restore.Selection{Namespaces: []string{fx.namespace}}},
 	}

@@ -125,6 +125,22 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 	return execute(ctx, o, stored)
 }
 
+// GoForward brings the units that were handed over to their end on the target, while the source
+// does not answer (WithoutSource): it releases them, and retires nothing. That they were handed over
+// makes it safe, whatever the source does meanwhile. It may run again after any crash; a later
+// Resume retires them. Errors: *SourceLeftError, when all went well; *restore.IncompleteError;
+// *modify.MismatchError; the context's; those of the journal.
+func GoForward(ctx context.Context, o Options, stored *StoredPlan) error {
+	if err := stored.Plan.Copy.CheckModifiers(o.Modifiers); err != nil {
+		return err
+	}
+	m, err := newRun(ctx, o, stored)
+	if err != nil {
+		return err
+	}
+	return m.goForward(ctx)
+}
+
 // Rollback undoes a move for the units that are not handed over: it removes their copies from the
 // target and unpauses them on the source, which then is equal to what it was. It may run again
 // after any crash. Without a target (WithoutTarget) it gives the units back to the source and

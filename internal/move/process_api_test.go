@@ -49,7 +49,7 @@ type order struct {
 	Canary string
 	Do     string
 	Kill   *kill
-	Target object.Side // for WithoutTarget
+	Away   object.Side // the side that is not dialled
 	Trace  string      // file for what the process did
 	// Catalog is the name of the catalog in Dir.
 	Catalog string
@@ -58,6 +58,8 @@ type order struct {
 	Host   string
 	// WithoutTarget: the target is not dialled; WithoutStore: the store is not opened, either.
 	WithoutTarget, WithoutStore bool
+	// WithoutSource: the source is not dialled.
+	WithoutSource bool
 	// Unsigned: the signing key is not at hand, and the operator goes on without the mirror.
 	Unsigned bool
 }
@@ -147,12 +149,21 @@ func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
 	if err != nil {
 		return move.Ends{}, err
 	}
+	if o.WithoutSource {
+		target, err := kube.Connect(ctx, o.Sides[1-o.From])
+		if err != nil {
+			return move.Ends{}, err
+		}
+		ends, err := move.WithoutSource(ctx, o.Away, target, st, "default", nil)
+		ends.Target.Writer = &witnessed{Writer: ends.Target.Writer, w: w}
+		return ends, err
+	}
 	source, err := kube.Connect(ctx, o.Sides[o.From])
 	if err != nil {
 		return move.Ends{}, err
 	}
 	if o.WithoutTarget {
-		ends, err := move.WithoutTarget(ctx, source, o.Target, st, "default", nil)
+		ends, err := move.WithoutTarget(ctx, source, o.Away, st, "default", nil)
 		ends.Source.Writer = &witnessed{Writer: ends.Source.Writer, w: w}
 		return ends, err
 	}
@@ -258,7 +269,9 @@ func (o order) carryOn(ctx context.Context, with move.Options, op catalog.Operat
 		if err != nil {
 			return end{}, err
 		}
-		if o.Do == doRollback || op.Back {
+		if o.WithoutSource {
+			failed = move.GoForward(ctx, with, stored)
+		} else if o.Do == doRollback || op.Back {
 			state, failed = catalog.RolledBack, move.Rollback(ctx, with, stored)
 		} else {
 			failed = move.Resume(ctx, with, stored)

@@ -60,8 +60,10 @@ type results struct {
 	// byShared are the failed units that a shared object blocks.
 	byShared map[string]bool
 	retired  map[string]bool
-	stopped  bool // Machines came or went after a release
-	first    error
+	// left are released on the target, and left on the source, which does not answer.
+	left    map[string]bool
+	stopped bool // Machines came or went after a release
+	first   error
 }
 
 func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
@@ -82,7 +84,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		refused: map[string]bool{}, pausedAt: map[string]time.Time{}, returned: map[string]bool{},
 		epochs: map[string]int64{},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
-			retired: map[string]bool{}}}
+			retired: map[string]bool{}, left: map[string]bool{}}}
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}
 	}
@@ -354,12 +356,24 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	}
 	todo.Units = slices.DeleteFunc(todo.Units,
 		func(u restore.Unit) bool { return m.results.failed[u.Name] })
+	healthy, err := m.carryOver(ctx, b, &todo)
+	if ctx.Err() != nil {
+		return
+	}
+	m.note(todo.Units, healthy, err)
+	m.giveBackAll(ctx, b, all, healthy)
+	m.retire(ctx, b, healthy)
+}
+
+// carryOver carries out the plan of a batch on the target, and returns the units that are well
+// there.
+func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan) (healthy []restore.Unit,
+	err error) {
 	var mu sync.Mutex
-	var healthy []restore.Unit
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
-	err := restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
+	err = restore.Run(ctx, restore.RunOptions{
+		Plan: todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Prober: m.Target.Prober, Kinds: m.Target.Kinds, Rows: m.Rows,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{
@@ -383,12 +397,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 			OnUnhealthy: restore.Repause,
 		},
 	})
-	if ctx.Err() != nil {
-		return
-	}
-	m.note(todo.Units, healthy, err)
-	m.giveBackAll(ctx, b, all, healthy)
-	m.retire(ctx, b, healthy)
+	return healthy, err
 }
 
 // lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is

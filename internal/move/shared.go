@@ -29,7 +29,7 @@ func (m *run) finishShared(ctx context.Context) error {
 	for _, u := range m.Plan.Copy.Units {
 		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked &&
 			m.Units[u.Name] != catalog.UnitRolledBack {
-			released[u.Name] = m.results.retired[u.Name]
+			released[u.Name] = m.results.retired[u.Name] || m.results.left[u.Name]
 		}
 	}
 	users := map[object.Ref][]string{} // of all batches

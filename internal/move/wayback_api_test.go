@@ -13,6 +13,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // giveBack is an order that rolls back without the target.
@@ -221,4 +222,50 @@ func TestAPII1RollbackWithoutTargetLeavesWhatIsHandedOver(t *testing.T) {
 			t.Errorf("%s has not moved", ref)
 		}
 	}
+}
+
+// goForward is an order that resumes without the source.
+func (fx *fixture) goForward(o order) order {
+	o.WithoutSource, o.Away = true, object.Side{Name: fx.source().Name(), UID: fx.source().UID()}
+	return o
+}
+
+// TestAPIResumeWithoutSource: the source does not answer any more. Where nothing is handed over,
+// nothing changes. A unit that the ownership record gives to the target is released there, by
+// another host as well, and stays on the source, paused. When the source answers again, a resume
+// retires it there, and moves the others.
+func TestAPIResumeWithoutSource(t *testing.T) {
+	fx := newFixture(t, "no-source")
+	stop := fx.watch()
+	unit := allUnits[0]
+	o := fx.order(doMove)
+	o.Canary, o.Kill = fx.namespace+"/"+unit, &kill{Point: before, Step: "ns/" + unit + "/hand-over"}
+	_, err := fx.run(o)
+	must(t, err)
+	check := func(o order, want string, released bool) {
+		t.Helper()
+		e, err := fx.run(fx.goForward(o))
+		must(t, err)
+		if e.State != string(catalog.Failed) || !strings.Contains(e.Message, want) {
+			t.Errorf("it ended as %s: %s", e.State, e.Message)
+		}
+		here := fx.get(fx.at, clusterRef(fx.namespace, unit))
+		there := fx.get(1-fx.at, clusterRef(fx.namespace, unit))
+		if !isPaused(here) || !capi.PausedByUs(here.Object) || isPaused(there) == released {
+			t.Errorf("it is paused on the source: %v, on the target: %v", isPaused(here), isPaused(there))
+		}
+	}
+	check(fx.order(doResume), "0 workload clusters are released on the target, and their objects are "+
+		"left on "+fx.source().Name()+"; 3 others were not handed over", false)
+	o = fx.order(doResume)
+	o.Kill = &kill{Point: atKey, Key: "owners/", Answered: true}
+	_, err = fx.run(o)
+	must(t, err)
+	const one = "1 workload clusters are released"
+	check(fx.elsewhere(doResume), one, true)
+	check(fx.order(doResume), one, true)
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	st, err := fx.state()
+	must(t, err)
+	fx.report(append(stop(), fx.ended(false, st)...))
 }

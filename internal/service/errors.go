@@ -139,6 +139,7 @@ var mappings = []mapping{
 	{as[*modify.ParseError], ReasonUsage},
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.CopiesLeftError], ReasonIncomplete},
+	{as[*move.SourceLeftError], ReasonIncomplete},
 	{as[*move.DoubtError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*move.OtherEndsError], ReasonUsage},

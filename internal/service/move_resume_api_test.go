@@ -170,6 +170,38 @@ func TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore(t *testing.T) {
 	}
 }
 
+// TestAPIResumeWithoutSourceNeedsAnIdentity, since it reads the snapshot in the store, and no source.
+func TestAPIResumeWithoutSourceNeedsAnIdentity(t *testing.T) {
+	f := newAPIFixture(t, "gone")
+	id := f.stopMove()
+	s := f.daemon()
+	t.Cleanup(func() { must(t, s.Close()) })
+	s.cfg.Sources = slices.Clone(s.cfg.Sources)
+	for i := range s.cfg.Sources {
+		s.cfg.Sources[i].KubeconfigFile = filepath.Join(f.dir, "no-such-file")
+	}
+	operations := &operationService{s: s}
+	req := &mgmtv1.ResumeOperationRequest{Id: id, WithoutSource: true}
+	_, err := operations.ResumeOperation(t.Context(), req)
+	if e := classify(err); err == nil || e.Reason != ReasonIdentity {
+		t.Errorf("without an identity: %v", err)
+	}
+	req.Identity, err = os.ReadFile(filepath.Join(f.dir, "keys", "identity.txt"))
+	must(t, err)
+	_, err = operations.ResumeOperation(t.Context(), req)
+	must(t, err)
+	op := f.await(s, id, catalog.Failed)
+	if !strings.Contains(op.Message, "3 others were not handed over") ||
+		op.Code != string(ReasonIncomplete) {
+		t.Errorf("%s: %s", op.Code, op.Message)
+	}
+	_, err = operations.RollbackOperation(t.Context(), &mgmtv1.RollbackOperationRequest{Id: id,
+		WithoutTarget: true}) // neither side answers
+	if err == nil {
+		t.Error("a rollback without the target does without the source, too")
+	}
+}
+
 // stopMove begins a move of the fleet to the other side, and ends the daemon after its first step
 // has begun.
 func (f *apiFixture) stopMove() (operation string) {

@@ -76,6 +76,46 @@ func (s *Server) giveMoveBack(ctx context.Context, c *catalog.Catalog, op catalo
 	})
 }
 
+// goForward resumes a move while its source does not answer.
+func (s *Server) goForward(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	how resumption) (*operationRun, error) {
+	stored, err := move.ReadPlan(ctx, c, op.ID)
+	if err != nil {
+		return nil, planError(op, err)
+	}
+	if err := stored.Plan.Copy.CheckModifiers(how.modifiers); err != nil {
+		return nil, err
+	}
+	location, st, err := s.openStoreOf(ctx, op, stored.Location, how.identity)
+	if err == nil && st.Encrypted() && len(how.identity) == 0 {
+		err = &Error{Reason: ReasonIdentity, Message: "without the source, the objects are read from the " +
+			"snapshot in the store, which is encrypted", Hint: "give an identity",
+			HintKey: object.HintIdentity}
+	}
+	if err != nil {
+		return nil, err
+	}
+	target, err := s.connect(ctx, targetSide, op.Target.Name)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := move.WithoutSource(ctx, stored.Plan.Source, target, st, location.Name, s.cfg.Rows)
+	if err != nil {
+		return nil, err
+	}
+	ends.Modifiers = how.modifiers
+	if err := stored.CheckEnds(op, ends); err != nil {
+		return nil, err
+	}
+	if err := refuseOthers(ctx, c, op, op.Target.UID, true); err != nil {
+		return nil, err
+	}
+	return s.startMirrored(ctx, c, op.ID, mirrorTo{st, how.giveUp}, func(ctx context.Context,
+		j *catalog.Journal) error {
+		return move.GoForward(ctx, s.moveOptions(c, j, ends), stored)
+	})
+}
+
 // storeOfMove opens the store of a move; nil when it is away, for the reason in how.
 func (s *Server) storeOfMove(ctx context.Context, op catalog.Operation, stored *move.StoredPlan,
 	how *resumption) (location string, st *store.Store, err error) {

@@ -129,9 +129,14 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	if how.modifiers, err = modify.Parse(req.GetResourceModifiers()); err != nil {
 		return nil, err
 	}
+	how.withoutSource = req.GetWithoutSource()
 	op, err := o.s.currentOperation(ctx, c, req.GetId(), how.identity)
 	if err != nil {
 		return nil, err
+	}
+	if how.withoutSource && op.Kind != catalog.KindMove {
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s: only a move "+
+			"has a source that it can do without", op.ID, op.Kind)}
 	}
 	if op.State.Final() {
 		if err := o.s.finishMirror(ctx, c, op); err != nil {

@@ -184,6 +184,8 @@ type resumption struct {
 	modifiers *modify.Document // as identity
 	// giveUp: go on although the mirror takes no more records.
 	giveUp bool
+	// withoutSource: the source of a move does not answer.
+	withoutSource bool
 	// withoutTarget: the target of a move does not answer. goWithoutStore: the operator lets the
 	// rollback do without the store, too. storeAway is why it does.
 	withoutTarget, goWithoutStore bool
@@ -216,6 +218,9 @@ func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op cat
 		}
 		return s.resumeRestore(ctx, c, op, stored, how)
 	case catalog.KindMove:
+		if how.withoutSource {
+			return s.goForward(ctx, c, op, how)
+		}
 		return s.resumeMove(ctx, c, op, op.Back, how)
 	default: // the others are begun again instead
 	}

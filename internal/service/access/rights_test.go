@@ -113,6 +113,7 @@ var needNoMore = map[protoreflect.Name]string{
 	"drop_scopes":        "the method needs the role admin",
 	"damaged":            "the method needs the role admin",
 	"suspend_gitops":     "a move that needs it is refused without it, and a rollback gives it back",
+	"without_source":     "what the ownership records give to the target is released there",
 	"without_target":     "nothing is given back without a proof, and to do without the store needs force_codes",
 }
 

@@ -1445,8 +1445,13 @@ type ResumeOperationRequest struct {
 	// The resource modifiers that it was planned with, which are not stored. Without them, or with
 	// others, the answer is INVALID_ARGUMENT and nothing changes. Held in memory for this run only.
 	ResourceModifiers []byte `protobuf:"bytes,4,opt,name=resource_modifiers,json=resourceModifiers,proto3" json:"resource_modifiers,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The source of a move does not answer: it is not dialled. Units that were handed over are released
+	// on the target, from the snapshot in the store, which needs an identity; the operation then has
+	// failed with work that is left, and a resume that reaches the source retires them there. The others
+	// stay as they are. INVALID_ARGUMENT for other operations.
+	WithoutSource bool `protobuf:"varint,5,opt,name=without_source,json=withoutSource,proto3" json:"without_source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeOperationRequest) Reset() {
@@ -1505,6 +1510,13 @@ func (x *ResumeOperationRequest) GetResourceModifiers() []byte {
 		return x.ResourceModifiers
 	}
 	return nil
+}
+
+func (x *ResumeOperationRequest) GetWithoutSource() bool {
+	if x != nil {
+		return x.WithoutSource
+	}
+	return false
 }
 
 // ResumeOperationResponse holds the operation, running again.
@@ -1874,13 +1886,14 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x03R\bafterSeq\">\n" +
 	"\x16WatchOperationResponse\x12$\n" +
-	"\x05event\x18\x01 \x01(\v2\x0e.mgmt.v1.EventR\x05event\"\x9e\x01\n" +
+	"\x05event\x18\x01 \x01(\v2\x0e.mgmt.v1.EventR\x05event\"\xc5\x01\n" +
 	"\x16ResumeOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1f\n" +
 	"\vforce_codes\x18\x03 \x03(\tR\n" +
 	"forceCodes\x122\n" +
-	"\x12resource_modifiers\x18\x04 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\"K\n" +
+	"\x12resource_modifiers\x18\x04 \x01(\fB\x03\x80\x01\x01R\x11resourceModifiers\x12%\n" +
+	"\x0ewithout_source\x18\x05 \x01(\bR\rwithoutSource\"K\n" +
 	"\x17ResumeOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"&\n" +
 	"\x14StopOperationRequest\x12\x0e\n" +
