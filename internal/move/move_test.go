@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -181,4 +183,48 @@ func TestCaptureThatBeganLateEnoughIsShared(t *testing.T) {
 	if _, err := l.after(t.Context(), time.Now()); err != nil || count != 3 {
 		t.Errorf("%d captures, %v", count, err)
 	}
+}
+
+// TestOneCaptureRunsAtATime: those for which the one under way began too early share the next one.
+// One whose caller gives up is no answer for the others.
+func TestOneCaptureRunsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		count, running := 0, 0
+		l := &captureCache{capture: func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents,
+			error) {
+			count++
+			running++
+			defer func() { running-- }()
+			if running > 1 {
+				t.Error("two captures run at once")
+			}
+			select {
+			case <-time.After(time.Minute):
+				return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, nil, nil
+			case <-ctx.Done():
+				return nil, nil, context.Cause(ctx)
+			}
+		}}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var g sync.WaitGroup
+		ask := func(ctx context.Context, cut bool) {
+			since := time.Now()
+			g.Go(func() {
+				v, err := l.after(ctx, since)
+				if (err != nil) != cut || err == nil && v.began.Before(since) {
+					t.Errorf("%v, %v", v, err)
+				}
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		ask(short, true)
+		for range 8 {
+			ask(t.Context(), false)
+		}
+		g.Wait()
+		if count != 2 { // the one that was cut off, and one for all others
+			t.Errorf("%d captures", count)
+		}
+	})
 }
