@@ -56,6 +56,11 @@ type Options struct {
 	// WithoutRelated leaves out the objects of kinds of which nothing is known. It needs a capture
 	// without a baseline.
 	WithoutRelated bool
+	// ListScope lists the namespaces of the scope only, and reads by name what captured objects name
+	// in others. What only others show is missing then: that an object has users there, or is owned
+	// from there. It is for a look at some workload clusters of a large source, and needs
+	// WithoutRelated.
+	ListScope bool
 }
 
 // Sink receives the objects of a capture. Prefetch and Object may be called from several
@@ -84,9 +89,12 @@ func Run(ctx context.Context, o Options, to Sink) (*Cut, error) {
 		return nil, err
 	}
 	r := newRun(o)
-	small, err := r.isSmall(ctx)
-	if err != nil {
-		return nil, err
+	small := o.ListScope
+	if !small {
+		var err error
+		if small, err = r.isSmall(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if small {
 		return r.exact(ctx, to)

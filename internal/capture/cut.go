@@ -27,8 +27,10 @@ type selection struct {
 	relation *relation
 	owned    map[string]*graph.Node
 	scope    Scope
-	rows     *capi.Table
-	source   objects
+	// listed are the namespaces that are listed; none when all are (Options.ListScope).
+	listed []string
+	rows   *capi.Table
+	source objects
 	// fn is called with each captured object: as it is read, or with a selector, which needs the
 	// whole graph, at the end.
 	fn func(*graph.Node, []byte) error
@@ -48,7 +50,11 @@ type selection struct {
 }
 
 func (r *run) newSelection(from objects, fn func(*graph.Node, []byte) error) *selection {
-	return &selection{all: r.Kinds, kinds: r.kinds, related: r.related, relation: r.reader.relation,
+	var listed []string
+	if r.ListScope {
+		listed = r.Scope.Namespaces
+	}
+	return &selection{all: r.Kinds, listed: listed, kinds: r.kinds, related: r.related, relation: r.reader.relation,
 		scope: r.Scope, rows: r.Rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
 		wanted: map[object.Ref]string{}, omitted: map[object.Ref]*graph.Node{},
@@ -92,16 +98,13 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 	if err := s.listAll(ctx, core, s.wantCore); err != nil {
 		return nil, err
 	}
+	if err := s.readNamed(ctx, core); err != nil {
+		return nil, err
+	}
 	if err := s.addOwned(ctx); err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
-	for _, n := range s.nodes {
-		used[n.Namespace] = true
-	}
-	if err := s.listAll(ctx, []kube.Kind{kube.NamespaceKind}, func(n *graph.Node) (string, bool) {
-		return holdsCaptured, used[n.Name]
-	}); err != nil {
+	if err := s.captureNamespaces(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.addRelated(ctx); err != nil {
@@ -123,6 +126,47 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 	}
 	cut.NotCaptured = append(cut.NotCaptured, omitted...)
 	return cut, nil
+}
+
+// captureNamespaces captures the namespaces that hold captured objects.
+func (s *selection) captureNamespaces(ctx context.Context) error {
+	used := map[string]bool{}
+	for _, n := range s.nodes {
+		if n.Namespace != "" {
+			used[n.Namespace] = true
+		}
+	}
+	want := func(n *graph.Node) (string, bool) { return holdsCaptured, used[n.Name] }
+	if len(s.listed) == 0 {
+		return s.listAll(ctx, []kube.Kind{kube.NamespaceKind}, want)
+	}
+	for name := range used {
+		if err := s.list(ctx, kube.NamespaceKind, "", name, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readNamed reads, where only some namespaces are listed, what captured objects name in others.
+func (s *selection) readNamed(ctx context.Context, kinds []kube.Kind) error {
+	if len(s.listed) == 0 {
+		return nil
+	}
+	for _, k := range kinds {
+		for ref, why := range maps.Clone(s.wanted) {
+			if ref.GroupKind() != k.GroupKind || !k.Namespaced || s.scope.has(ref.Namespace) ||
+				s.index[ref] != nil {
+				continue
+			}
+			if err := s.list(ctx, k, ref.Namespace, ref.Name, func(*graph.Node) (string, bool) {
+				return why, true
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // narrow makes the graph of a cut with a selector: of the workload clusters that it selects, and
@@ -168,7 +212,13 @@ func (s *selection) listAll(ctx context.Context, kinds []kube.Kind,
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
-		g.Go(func() error { return s.list(ctx, k, "", "", want) })
+		if len(s.listed) == 0 || !k.Namespaced {
+			g.Go(func() error { return s.list(ctx, k, "", "", want) })
+			continue
+		}
+		for _, namespace := range s.listed {
+			g.Go(func() error { return s.list(ctx, k, namespace, "", want) })
+		}
 	}
 	return g.Wait()
 }
@@ -257,6 +307,12 @@ func (s *selection) addOwned(ctx context.Context) error {
 // needs in turn, for example a ClusterClass and its templates.
 func (s *selection) addNeeded(ctx context.Context) error {
 	done := map[object.Ref]bool{}
+	for captured := -1; captured != len(s.nodes) && len(s.listed) > 0; {
+		captured = len(s.nodes)
+		if err := s.readNamed(ctx, s.kinds); err != nil {
+			return err
+		}
+	}
 	for {
 		var more []*graph.Node
 		for ref := range s.wanted {

@@ -33,8 +33,7 @@ type batch struct {
 	Source map[string]objectState `json:"source"`
 
 	contents *snapshot.Contents // not stored: load reads it from the source again
-	snapshot *snapshot.Snapshot
-	ids      *store.ContentIDs // nil without a signing key
+	ids      *store.ContentIDs  // nil without a signing key
 }
 
 // objectState identifies a source object at a point in time, so that a later change of it is
@@ -87,18 +86,18 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: r.Contents, snapshot: r.Live}
+		contents: r.Contents}
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.keepShared(r.Live.Graph)
-	findings, err := m.notPaused(b.snapshot, b.contents, units)
+	findings, err := m.notPaused(r.Live, b.contents, units)
 	if err != nil {
 		return nil, err
 	}
-	owners, err := ownership.Owners(ctx, m.Store)
+	owners, err := m.ownersOf(ctx, units)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +127,36 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
+	b.dropOthers(r.Live.Graph)
 	m.batches = append(m.batches, b)
 	return b, nil
+}
+
+// ownersOf reads the ownership records of units.
+func (m *run) ownersOf(ctx context.Context, units []string) (map[string]ownership.Record, error) {
+	var ids []string
+	for _, u := range m.Plan.Copy.Units {
+		if u.WorkloadID != "" && slices.Contains(units, u.Name) {
+			ids = append(ids, u.WorkloadID)
+		}
+	}
+	return ownership.Of(ctx, m.Store, ids)
+}
+
+// dropOthers frees what the snapshot holds besides the objects of the batch, so that memory follows
+// the units in flight and not the fleet. What is copied of the batch goes when its unit is done.
+func (b *batch) dropOthers(g *graph.Graph) {
+	ours := map[object.Ref]bool{}
+	for _, u := range append([]restore.Unit{b.Copy.Shared}, b.Copy.Units...) {
+		for _, o := range u.Objects {
+			ours[o.Ref] = true
+		}
+	}
+	for _, n := range g.Nodes {
+		if !ours[n.Ref] {
+			b.contents.Drop(n.Ref)
+		}
+	}
 }
 
 // keepShared marks the objects of a graph as shared that were shared when the move was planned.
@@ -211,7 +238,7 @@ func (m *run) load(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
-	b.contents, b.snapshot = v.contents, v.source
+	b.contents = v.contents
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
@@ -45,7 +44,7 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	if _, incomplete := errors.AsType[*restore.IncompleteError](err); err != nil && !incomplete {
 		return err
 	}
-	owners, err := ownership.Owners(ctx, m.Store)
+	owners, err := m.ownersOf(ctx, units)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,6 @@ func (m *run) loadFromStore(ctx context.Context, b *batch) error {
 			nodes = append(nodes, n)
 		}
 	}
-	b.snapshot = s
 	b.contents, err = s.Load(ctx, nodes, nil)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Store holds the ownership records; a *store.Store is one.
@@ -96,6 +97,32 @@ func Read(ctx context.Context, s Store, workloadID string) (Record, error) {
 		return Record{}, err
 	}
 	return record(s, o), nil
+}
+
+// reads is how many ownership records Of reads at once.
+const reads = 16
+
+// Of is Owners for some workload clusters. It reads their records only, however many the store has.
+func Of(ctx context.Context, s Store, ids []string) (map[string]Record, error) {
+	records := make([]Record, len(ids))
+	g, gctx := task.WithContext(ctx)
+	g.SetLimit(reads)
+	for i, id := range ids {
+		g.Go(func() (err error) {
+			records[i], err = Read(gctx, s, id)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	owners := map[string]Record{}
+	for i, id := range ids {
+		if r := records[i]; r.By.UID != "" || r.Damaged != nil || r.Seen > 0 {
+			owners[id] = r
+		}
+	}
+	return owners, nil
 }
 
 // OwnedError says that the ownership record of a workload cluster does not allow a claim or a

@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"errors"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,6 +90,10 @@ func TestI1ClaimHandsOverOnce(t *testing.T) {
 	owners, err := Owners(t.Context(), s)
 	if err != nil || owners["w-1"].By.UID != "uid-a" || !owners["w-1"].Trusted {
 		t.Errorf("owners %v, %v", owners, err)
+	}
+	some, err := Of(t.Context(), s, []string{"w-2", "w-1"})
+	if err != nil || !reflect.DeepEqual(some, owners) {
+		t.Errorf("of some %v, %v, want %v", some, err, owners)
 	}
 	for _, tt := range []struct {
 		by      string

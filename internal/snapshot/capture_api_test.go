@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -362,6 +364,52 @@ func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
 	t.Run("small", func(t *testing.T) { testScoped(t, exactLists) })
 	t.Run("large", func(t *testing.T) { testScoped(t, watches) })
 	t.Run("selector", testSelected)
+	t.Run("listed alone", testListScope)
+}
+
+// testListScope: a capture that lists one namespace only holds what one does that lists all.
+func testListScope(t *testing.T) {
+	o := snapshot.OptionsFor(servers.Connect(t, 0), nil)
+	o.Scope, o.WithoutRelated = capture.Scope{Namespaces: []string{borrowsNS}}, true
+	listed := &listsSeen{Source: o.Source}
+	o.Source = listed
+	var texts [2][]string
+	for i := range texts {
+		o.ListScope = i == 1
+		listed.everywhere.Store(0)
+		s, contents, err := snapshot.CaptureInMemory(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole := listed.everywhere.Load() > 0; whole == o.ListScope {
+			t.Errorf("lists only the scope: %v, lists of all namespaces: %v", o.ListScope, whole)
+		}
+		for _, n := range s.Graph.Nodes {
+			if raw, err := contents.Bytes(n.Ref); err != nil || len(raw) == 0 {
+				t.Errorf("%s: %d bytes, %v", n.Ref, len(raw), err)
+			}
+			texts[i] = append(texts[i], fmt.Sprint(n.Ref, n.UID, n.ResourceVersion, n.Unit, n.Shared,
+				n.Owners, n.Needs))
+		}
+		slices.Sort(texts[i])
+	}
+	if diff := cmp.Diff(texts[0], texts[1]); diff != "" || len(texts[0]) == 0 {
+		t.Errorf("listed everything and listed the scope (-everything +scope):\n%s", diff)
+	}
+}
+
+// listsSeen counts lists of namespaced kinds in all namespaces.
+type listsSeen struct {
+	capture.Source
+	everywhere atomic.Int64
+}
+
+func (l *listsSeen) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(raw []byte) error) (kube.ListResult, error) {
+	if k.Namespaced && o.Namespace == "" && o.Limit == 0 {
+		l.everywhere.Add(1)
+	}
+	return l.Source.List(ctx, k, o, fn)
 }
 
 const borrowsNS = "scope-borrows"

@@ -69,9 +69,9 @@ type Options struct {
 	WithContents bool
 	// ExactLimit is capture.Options.ExactLimit.
 	ExactLimit int
-	// WithoutRelated is capture.Options.WithoutRelated, of CaptureInMemory alone.
-	WithoutRelated bool
-	Now            func() time.Time
+	// WithoutRelated and ListScope are those of capture.Options, of CaptureInMemory alone.
+	WithoutRelated, ListScope bool
+	Now                       func() time.Time
 	// Progress receives what is counted, the count, and the total or 0.
 	Progress func(what string, done, total int64)
 }
@@ -111,7 +111,7 @@ func (o *Options) about(cut *capture.Cut, providers []kube.Provider) About {
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
 	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows,
 		Baseline:   baseline,
-		ExactLimit: o.ExactLimit, WithoutRelated: o.WithoutRelated}
+		ExactLimit: o.ExactLimit, WithoutRelated: o.WithoutRelated, ListScope: o.ListScope}
 }
 
 // Result of Create.
