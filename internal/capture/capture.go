@@ -58,8 +58,8 @@ type Options struct {
 	WithoutRelated bool
 	// ListScope lists the namespaces of the scope only, and reads by name what captured objects name
 	// in others. What only others show is missing then: that an object has users there, or is owned
-	// from there. It is for a look at some workload clusters of a large source, and needs
-	// WithoutRelated.
+	// from there. A namespace that does not exist holds nothing. It is for a look at some workload
+	// clusters of a large source, and needs WithoutRelated.
 	ListScope bool
 }
 
@@ -85,16 +85,16 @@ type Sink interface {
 // NotFound error: capture again. When the source is older than the baseline it returns ErrHistory:
 // capture again without one.
 func Run(ctx context.Context, o Options, to Sink) (*Cut, error) {
+	r := newRun(o)
+	if o.ListScope {
+		return r.exact(ctx, to)
+	}
 	if err := checkNamespaces(ctx, o.Source, o.Scope); err != nil {
 		return nil, err
 	}
-	r := newRun(o)
-	small := o.ListScope
-	if !small {
-		var err error
-		if small, err = r.isSmall(ctx); err != nil {
-			return nil, err
-		}
+	small, err := r.isSmall(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if small {
 		return r.exact(ctx, to)

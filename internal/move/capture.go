@@ -3,6 +3,8 @@ package move
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,39 +14,59 @@ import (
 
 // sourceCapture is a capture of the source, finished or under way.
 type sourceCapture struct {
-	began    time.Time
-	graph    *graph.Graph
-	contents *snapshot.Contents
-	source   *snapshot.Snapshot
-	done     chan struct{}
-	err      error
+	began time.Time
+	// namespaces are those that were listed; none when all were.
+	namespaces []string
+	graph      *graph.Graph
+	contents   *snapshot.Contents
+	source     *snapshot.Snapshot
+	done       chan struct{}
+	err        error
 	// cut off: the context of the caller that captures has ended; the others try again.
 	cutOff bool
 }
 
 // captureCache shares captures of the source. Many units ask at the same time for a capture that
-// began after some moment. No two run at once: those for which the one under way began too early
-// wait for its end, and share the next one.
+// began after some moment. No two run at once: those for which the one under way began too early, or
+// lists other namespaces, wait for its end, and share the next one.
 type captureCache struct {
-	capture func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
-	seen    func(g *graph.Graph) // may be nil; called once per capture, before after returns it
+	// capture lists some namespaces, or all when none is named.
+	capture func(ctx context.Context, namespaces []string) (*snapshot.Snapshot, *snapshot.Contents,
+		error)
+	seen func(g *graph.Graph) // may be nil; called once per capture, before after returns it
 
 	mu     sync.Mutex
 	latest *sourceCapture // finished or under way
+	// wanted are the namespaces that those who wait need in the next capture; all: one needs all.
+	wanted map[string]bool
+	all    bool
 }
 
-// after returns a capture of the source that began after t.
+// manyNamespaces: for so many it takes less time to list all of them.
+const manyNamespaces = 16
+
+// after returns a capture of the whole source that began after t.
 func (l *captureCache) after(ctx context.Context, t time.Time) (*sourceCapture, error) {
+	return l.of(ctx, t, nil)
+}
+
+// of returns a capture that began after t and lists some namespaces, or all when there are none. What
+// is seen of other namespaces is what their objects name there.
+func (l *captureCache) of(ctx context.Context, t time.Time, namespaces []string) (*sourceCapture,
+	error) {
 	for {
 		l.mu.Lock()
 		v := l.latest
-		finished := v == nil || v.finished()
-		if finished && (v == nil || v.err != nil || v.began.Before(t)) {
-			v = &sourceCapture{began: time.Now(), done: make(chan struct{})}
+		if v == nil || v.finished() && !v.serves(t, namespaces) {
+			l.want(namespaces)
+			v = &sourceCapture{began: time.Now(), namespaces: l.next(), done: make(chan struct{})}
 			l.latest = v
 			l.mu.Unlock()
 			l.run(ctx, v)
 			return v, v.err
+		}
+		if !v.finished() && !v.has(t, namespaces) {
+			l.want(namespaces)
 		}
 		l.mu.Unlock()
 		select {
@@ -52,17 +74,52 @@ func (l *captureCache) after(ctx context.Context, t time.Time) (*sourceCapture, 
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if !v.began.Before(t) && !v.cutOff {
+		if v.has(t, namespaces) && !v.cutOff {
 			return v, v.err
 		}
 	}
+}
+
+// want adds to the next capture.
+func (l *captureCache) want(namespaces []string) {
+	if l.wanted == nil {
+		l.wanted = map[string]bool{}
+	}
+	for _, namespace := range namespaces {
+		l.wanted[namespace] = true
+	}
+	l.all = l.all || len(namespaces) == 0
+}
+
+// next returns what the next capture lists.
+func (l *captureCache) next() []string {
+	wanted := slices.Sorted(maps.Keys(l.wanted))
+	if l.all || len(wanted) > manyNamespaces {
+		wanted = nil
+	}
+	l.wanted, l.all = nil, false
+	return wanted
+}
+
+// has reports whether a capture began after t and lists namespaces, or all when there are none.
+func (v *sourceCapture) has(t time.Time, namespaces []string) bool {
+	if v.began.Before(t) || len(v.namespaces) == 0 {
+		return !v.began.Before(t)
+	}
+	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces,
+		func(namespace string) bool { return !slices.Contains(v.namespaces, namespace) })
+}
+
+// serves reports whether a finished capture is an answer.
+func (v *sourceCapture) serves(t time.Time, namespaces []string) bool {
+	return v.err == nil && v.has(t, namespaces)
 }
 
 // run captures the source. The others that wait for it are released in any case.
 func (l *captureCache) run(ctx context.Context, v *sourceCapture) {
 	defer close(v.done)
 	v.cutOff, v.err = true, errors.New("the capture did not come to an end") // such as a panic
-	v.source, v.contents, v.err = l.capture(ctx)
+	v.source, v.contents, v.err = l.capture(ctx, v.namespaces)
 	v.cutOff = v.err != nil && ctx.Err() != nil
 	if v.err != nil {
 		return

@@ -100,9 +100,12 @@ func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) 
 	}, err
 }
 
-// capture captures a side into memory, without the objects that are captured and not restored.
-func (m Mgmt) capture(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+// capture captures a side into memory, without the objects that are captured and not restored: some
+// namespaces, with what they name in others, or all when none is named.
+func (m Mgmt) capture(ctx context.Context, namespaces []string) (*snapshot.Snapshot,
+	*snapshot.Contents, error) {
 	o := m.options
 	o.WithoutRelated = true
+	o.Scope.Namespaces, o.ListScope = namespaces, len(namespaces) > 0
 	return snapshot.CaptureInMemory(ctx, o)
 }

@@ -162,7 +162,8 @@ func TestBindingWithoutAClusterKeepsNoClusterResourceSet(t *testing.T) {
 // began after an earlier moment, and that a failed capture is repeated.
 func TestCaptureThatBeganLateEnoughIsShared(t *testing.T) {
 	count := 0
-	l := &captureCache{capture: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+	l := &captureCache{capture: func(context.Context, []string) (*snapshot.Snapshot,
+		*snapshot.Contents, error) {
 		count++
 		if count == 1 {
 			return nil, nil, errors.New("away")
@@ -190,8 +191,8 @@ func TestCaptureThatBeganLateEnoughIsShared(t *testing.T) {
 func TestOneCaptureRunsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		count, running := 0, 0
-		l := &captureCache{capture: func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents,
-			error) {
+		l := &captureCache{capture: func(ctx context.Context, namespaces []string) (*snapshot.Snapshot,
+			*snapshot.Contents, error) {
 			count++
 			running++
 			defer func() { running-- }()
@@ -225,6 +226,45 @@ func TestOneCaptureRunsAtATime(t *testing.T) {
 		g.Wait()
 		if count != 2 { // the one that was cut off, and one for all others
 			t.Errorf("%d captures", count)
+		}
+	})
+}
+
+// TestCaptureListsWhatThoseWhoWaitNeed: one that lists all namespaces serves everybody.
+func TestCaptureListsWhatThoseWhoWaitNeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var listed [][]string
+		l := &captureCache{capture: func(_ context.Context, namespaces []string) (*snapshot.Snapshot,
+			*snapshot.Contents, error) {
+			listed = append(listed, namespaces)
+			time.Sleep(time.Minute)
+			return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, nil, nil
+		}}
+		var g sync.WaitGroup
+		ask := func(namespaces ...string) {
+			g.Go(func() {
+				if v, err := l.of(t.Context(), time.Time{}, namespaces); err != nil ||
+					!v.has(time.Time{}, namespaces) {
+					t.Errorf("%v: %v, %v", namespaces, v, err)
+				}
+			})
+			synctest.Wait()
+		}
+		ask("a")
+		ask("b", "c") // waits for the first, and shares the second with the next two
+		ask("a")
+		ask("c", "d")
+		g.Wait()
+		ask("b")
+		ask("a", "b")
+		ask()
+		ask("e")
+		g.Wait()
+		ask("f")
+		g.Wait()
+		want := [][]string{{"a"}, {"b", "c", "d"}, {"a", "b"}, nil}
+		if !slices.EqualFunc(listed, want, slices.Equal) {
+			t.Errorf("listed %v, want %v", listed, want)
 		}
 	})
 }

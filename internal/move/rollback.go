@@ -162,7 +162,7 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
 // now.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
-	s, contents, err := m.Target.capture(ctx)
+	s, contents, err := m.Target.capture(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

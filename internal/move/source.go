@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,7 +42,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		if err != nil {
 			return err
 		}
-		captured, err := m.captures.after(ctx, since)
+		captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
 		if err != nil {
 			return err
 		}
@@ -78,6 +80,20 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	})
 }
 
+// namespacesOf returns the namespaces in which the plan has objects of a unit.
+func (m *run) namespacesOf(unit string) []string {
+	namespace, _, _ := strings.Cut(unit, "/")
+	found := []string{namespace}
+	for _, u := range m.Plan.Copy.Units {
+		for _, o := range u.Objects {
+			if u.Name == unit && o.Namespace != "" && !slices.Contains(found, o.Namespace) {
+				found = append(found, o.Namespace)
+			}
+		}
+	}
+	return found
+}
+
 // awaitAtWork waits until every object of a unit shows Paused=False, except for objects that were
 // paused before the move. It does not wait once the switch is set, by us or by somebody else.
 func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node,
@@ -106,7 +122,7 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 // awaitPaused captures the source, waits until all objects of a unit acknowledged the pause and no
 // provider blocks the move, and then for Tuning.Settle.
 func (m *run) awaitPaused(ctx context.Context, unit string, limit time.Duration) error {
-	captured, err := m.captures.after(ctx, time.Now())
+	captured, err := m.captures.of(ctx, time.Now(), m.namespacesOf(unit))
 	if err != nil {
 		return err
 	}
@@ -133,7 +149,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 		if err != nil {
 			return err
 		}
-		captured, err := m.captures.after(ctx, time.Time{})
+		captured, err := m.captures.of(ctx, time.Time{}, m.namespacesOf(unit))
 		if err != nil {
 			return err
 		}
