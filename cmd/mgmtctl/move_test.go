@@ -314,8 +314,8 @@ func TestResumeWithoutSource(t *testing.T) {
 	runner{fake: f}.run(t, line).want(t, 2).stderrHas(t, "this needs --identity (or --plain)")
 	keys := t.TempDir()
 	runner{fake: newFake()}.run(t, "keygen --out "+keys+"/k").want(t, 0)
-	runner{fake: f}.run(t, line+" --target-kubeconfig t --trusted-key k --identity "+keys+
-		"/k/identity.txt").want(t, 4).
+	runner{fake: f}.run(t, line+" --target-kubeconfig t --trusted-key k --recipient age1x --signing-key s --identity "+
+		keys+"/k/identity.txt").want(t, 4).
 		stderrHas(t, "mgmtctl operation resume 65f1a2b3c4d5 --standalone")
 	if !requestOf[*mgmtv1.ResumeOperationRequest](t, f).GetWithoutSource() {
 		t.Error("it is resumed with the source")

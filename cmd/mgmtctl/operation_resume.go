@@ -30,7 +30,7 @@ With --without-source, of a move whose source does not answer: the source is not
 workload clusters that were handed over are released on the target, from the snapshot in the store,
 which needs --identity. It ends with exit code 4: the next resume, once the source answers, removes
 them there. Those that were not handed over stay paused on both sides. Standalone it needs --store,
---target-kubeconfig, and --identity and --trusted-key (or --plain).
+--target-kubeconfig, and --identity, --trusted-key, --recipient and --signing-key (or --plain).
 
 An operation that was begun with --resource-modifiers is resumed with the same file: it is stored
 nowhere, since it may hold credentials. So a daemon does not resume such a move by itself.
@@ -79,6 +79,11 @@ var needsOfKind = map[string][]need{
 	kindMove:    needsOfMove,
 }
 
+// needsWithoutSource are those of a move whose source does not answer: the objects come from a
+// snapshot, and the mirror goes on.
+var needsWithoutSource = []need{needStore, needIdentity, needTrustedKey, needRecipient,
+	needSigningKey, needTarget}
+
 func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
 	req *mgmtv1.ResumeOperationRequest) error {
 	// The flags that are needed depend on the operation, which only the catalog knows. Neither the
@@ -91,7 +96,7 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 	if op.GetState() != mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
 		needs := needsOfKind[op.GetKind()]
 		if req.GetWithoutSource() {
-			needs = needsOfRestore // the objects come from a snapshot
+			needs = needsWithoutSource
 		}
 		if err := p.check(cmd, needs); err != nil {
 			return err

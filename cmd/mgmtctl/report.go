@@ -63,7 +63,7 @@ func (p *program) offerWays(op *mgmtv1.Operation) {
 	resume := p.commandLine("operation", "resume", op.GetId())
 	rollback := p.commandLine("operation", "rollback", op.GetId())
 	if givenBack(op) {
-		p.say("the source has back what was not handed over; copies on %s stay paused: once it answers, "+
+		p.say("the source has back what is given-back; copies on %s stay paused: once it answers, "+
 			"this removes them:\n  %s", op.GetTarget(), rollback)
 		if handedOver(op) {
 			p.say("to go on with what is handed over:\n  %s", resume)

@@ -89,9 +89,17 @@ func (m *run) tooLong(err error) error {
 	return err
 }
 
-// deadline returns when a unit has been paused for too long. The time of one that an earlier run
-// paused begins with this run: its copy is most likely there, and to go on takes less time than to
-// begin again.
+// continueClock begins the time of a unit that an earlier run paused, when its batch goes on: its
+// copy is most likely there, and to go on takes less time than to begin again.
+func (m *run) continueClock(unit string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pausedAt[unit].IsZero() {
+		m.pausedAt[unit] = time.Now()
+	}
+}
+
+// deadline returns when a unit has been paused for too long.
 func (m *run) deadline(unit string) time.Time {
 	return m.pausedFrom(unit).Add(m.Tuning.MaxPause)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -25,6 +26,9 @@ type SourceLeftError struct {
 }
 
 func (e *SourceLeftError) Error() string {
+	if e.Released+e.Waiting == 0 {
+		return "all workload clusters have moved, and what workload clusters share waits for " + e.Source
+	}
 	text := fmt.Sprintf("%d workload clusters are released on the target, and their objects are left "+
 		"on %s", e.Released, e.Source)
 	if e.Waiting > 0 {
@@ -37,8 +41,8 @@ func (e *SourceLeftError) Error() string {
 func (e *SourceLeftError) Hint() string {
 	hint := "resume the operation once more when " + e.Source + " answers, which retires them there"
 	if e.Waiting > 0 {
-		hint += "; if it is gone for good, remove the paused copies of the others by their marks, and " +
-			"restore them from the newest snapshot"
+		hint += "; if it is gone for good, forget the operation, remove the paused copies of the others " +
+			"by their marks, and restore them from the newest snapshot"
 	}
 	return hint
 }
@@ -48,7 +52,7 @@ func (e *SourceLeftError) HintKey() object.HintKey { return object.HintResume }
 
 // goForward is GoForward.
 func (m *run) goForward(ctx context.Context) error {
-	handedOver, err := m.forward(ctx)
+	handedOver, err := m.handedOver(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,6 +77,28 @@ func (m *run) goForward(ctx context.Context) error {
 	}
 	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked, Left: left,
 		First: m.results.first, Stopped: m.results.stopped}
+}
+
+// handedOver returns the units of batches that this operation handed over, as the journal or the
+// ownership record says.
+func (m *run) handedOver(ctx context.Context) ([]string, error) {
+	var units []string
+	for _, b := range m.batches {
+		for _, u := range b.Copy.Units {
+			state, err := m.Journal.State(ctx, handOverStep(u.Name))
+			if err != nil {
+				return nil, err
+			}
+			by, err := m.claimed(ctx, u)
+			if err != nil {
+				return nil, err
+			}
+			if state == catalog.StepDone || by == m.Operation {
+				units = append(units, u.Name)
+			}
+		}
+	}
+	return units, nil
 }
 
 // releaseBatch releases the units of a batch that are handed over. An error is that of ctx.

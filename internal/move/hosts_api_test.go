@@ -213,7 +213,7 @@ func (fx *fixture) freeHost() object.Ref {
 }
 
 // testHostAtWorkOnTheSource: somebody ends the pause of a free host there
-// before its copy is released. Once it is paused again, a resume brings the move to its end.
+// before its copy is released, by a resume without the source, either. Once it is paused again, a resume brings the move to its end.
 func testHostAtWorkOnTheSource(t *testing.T) {
 	t.Helper()
 	fx := newFixture(t, "hosts-kept")
@@ -229,9 +229,18 @@ func testHostAtWorkOnTheSource(t *testing.T) {
 	if !strings.Contains(e.Message, "it is not paused any more") {
 		t.Errorf("it ended with %q", e.Message)
 	}
-	if _, paused := fx.get(1-fx.at, fx.freeHost()).GetAnnotations()[hostPaused]; !paused {
-		t.Error("its copy is released")
+	copyPaused := func(when string) {
+		if _, paused := fx.get(1-fx.at, fx.freeHost()).GetAnnotations()[hostPaused]; !paused {
+			t.Error("its copy is released " + when)
+		}
 	}
+	copyPaused("while it is at work on the source")
+	e, err := fx.run(fx.goForward(fx.order(doResume)))
+	must(t, err)
+	if !strings.Contains(e.Message, "what workload clusters share waits for") {
+		t.Errorf("without the source it ended as %s: %s", e.State, e.Message)
+	}
+	copyPaused("without asking the source")
 	fx.pauseHost(fx.at, true)
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
 	fx.report(stop())

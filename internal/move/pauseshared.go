@@ -108,11 +108,21 @@ func (m *run) changeShared(ctx context.Context, objects []restore.Object,
 
 // stillPaused returns a plan of a batch without the objects of pausedShared that are at work on
 // the source, or were changed there since they were copied: their copies are not released (I1).
+// Without the source, which cannot be asked, these are all of them; and what is created late waits
+// for the source, too, since there it cannot be paused.
 func (m *run) stillPaused(ctx context.Context, b *batch) (restore.Plan, error) {
 	p := b.Copy
 	p.Shared.Objects = slices.Clone(p.Shared.Objects)
 	for i, o := range p.Shared.Objects {
-		if o.Action == restore.Skip || !m.Rows.Row(o.GroupKind()).PausedShared {
+		pausedShared := m.Rows.Row(o.GroupKind()).PausedShared
+		if o.Action != restore.Skip && !m.hasSource() && (pausedShared || o.Late) {
+			p.Shared.Objects[i].Action = restore.Skip
+			if err := m.waitsForSource(ctx, o.Ref); err != nil {
+				return p, err
+			}
+			continue
+		}
+		if o.Action == restore.Skip || !pausedShared {
 			continue
 		}
 		why, err := m.changedShared(ctx, b, o.Ref)
@@ -133,6 +143,14 @@ func (m *run) stillPaused(ctx context.Context, b *batch) (restore.Plan, error) {
 		m.failShared(fmt.Errorf("%s: %s", o.Ref, f.Message))
 	}
 	return p, nil
+}
+
+// waitsForSource reports a shared object that a run without the source does not release.
+func (m *run) waitsForSource(ctx context.Context, ref object.Ref) error {
+	return m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+		Code: object.CodeSharedKept, Ref: ref, Message: "it is not released on the target: " +
+			m.Source.Name + " cannot be asked whether it is at work there", Hint: "resume the operation " +
+			"when " + m.Source.Name + " answers"}))
 }
 
 // changedShared says how an object of the source is not as it was copied; "" when it is, or is

@@ -350,6 +350,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	}
 	all := slices.Clone(todo.Units)
 	for _, u := range todo.Units {
+		m.continueClock(u.Name)
 		if err := m.lockAgain(ctx, u.Name); err != nil {
 			m.fail(ctx, u.Name, err)
 		}

@@ -31,11 +31,11 @@ type CopiesLeftError struct {
 }
 
 func (e *CopiesLeftError) Error() string {
-	const back = "the source reconciles everything again that was not handed over; paused copies "
 	if len(e.Units) == 0 {
-		return back + "of shared objects may be left on " + e.Target
+		return "paused copies of shared objects may be left on " + e.Target
 	}
-	return fmt.Sprintf(back+"may be left on %s: %d, the first: %s", e.Target, len(e.Units), e.Units[0])
+	return fmt.Sprintf("paused copies may be left on %s, of workload clusters that the source has "+
+		"back: %d, the first: %s", e.Target, len(e.Units), e.Units[0])
 }
 
 // Hint says what the operator can do.

@@ -132,6 +132,7 @@ func TestClaimBackAcceptsAnyRecordOfTheSource(t *testing.T) {
 		{"none", nil, 0, 1, false},
 		{"that of planning", []object.Side{sideA}, 1, 2, false},
 		{"a later one of the source", []object.Side{sideA, sideC, sideA}, 1, 3, false},
+		{"that of planning names the target", []object.Side{sideA, sideB}, 2, 3, false},
 		{"a later one of another", []object.Side{sideA, sideC}, 1, 2, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1669,8 +1669,8 @@ type RollbackOperationRequest struct {
 	ForceCodes []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
 	// The target of a move does not answer: it is not dialled. A unit is given back to the source when
 	// the journal, or the ownership record in the store, proves that it was not handed over. The store
-	// may be away, too, when the journal is of this host and no hand-over was begun. INVALID_ARGUMENT for
-	// a restore.
+	// may be away, too, when the journal is of this host, no hand-over was begun, and force_codes has
+	// store-away. INVALID_ARGUMENT for a restore.
 	WithoutTarget bool `protobuf:"varint,4,opt,name=without_target,json=withoutTarget,proto3" json:"without_target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
