@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,4 +268,27 @@ func TestCaptureListsWhatThoseWhoWaitNeed(t *testing.T) {
 			t.Errorf("listed %v, want %v", listed, want)
 		}
 	})
+}
+
+// TestControllersThatPublishNothingAreNoted: an object of theirs makes a pause wait for a while.
+func TestControllersThatPublishNothingAreNoted(t *testing.T) {
+	paused := func(conditions ...any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"status": map[string]any{"conditions": conditions}}}
+	}
+	acknowledged := map[string]any{"type": "Paused", "status": "True"}
+	for name, tt := range map[string]struct {
+		u      *unstructured.Unstructured
+		silent bool
+	}{
+		"one that acknowledges": {paused(acknowledged), false},
+		"another condition":     {paused(map[string]any{"type": "Ready", "status": "True"}), true},
+		"none":                  {paused(), true},
+	} {
+		var silent atomic.Bool
+		why := noteSilent(&silent, func(*graph.Node, *unstructured.Unstructured) string { return "it" })
+		if got := why(nil, tt.u); got != "it" || silent.Load() != tt.silent {
+			t.Errorf("%s: %q, silent %v", name, got, silent.Load())
+		}
+	}
 }

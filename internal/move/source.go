@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -120,17 +121,35 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 }
 
 // awaitPaused captures the source, waits until all objects of a unit acknowledged the pause and no
-// provider blocks the move, and then for Tuning.Settle.
+// provider blocks the move, and then for Tuning.Settle if controllers of some publish nothing. One
+// that has acknowledged the pause of an object is in the middle of nothing with it, since it
+// reconciles an object once at a time. What is written all the same is found before the hand-over
+// (unchanged).
 func (m *run) awaitPaused(ctx context.Context, unit string, limit time.Duration) error {
 	captured, err := m.captures.of(ctx, time.Now(), m.namespacesOf(unit))
 	if err != nil {
 		return err
 	}
+	var silent atomic.Bool
 	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
-		"acknowledge the pause", limit, m.pauser.NotPaused); err != nil {
+		"acknowledge the pause", limit, noteSilent(&silent, m.pauser.NotPaused)); err != nil {
 		return err
 	}
-	return retry.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
+	if !silent.Load() {
+		return nil
+	}
+	return retry.Sleep(ctx, m.Tuning.Settle)
+}
+
+// noteSilent notes whether a problem is asked about an object whose controllers publish nothing of
+// its pause.
+func noteSilent(silent *atomic.Bool, problem fence.Problem) fence.Problem {
+	return func(n *graph.Node, u *unstructured.Unstructured) string {
+		if !capi.PublishesPause(u.Object) {
+			silent.Store(true)
+		}
+		return problem(n, u)
+	}
 }
 
 // await polls objects of the source until problem returns "" for all of them. An object that is

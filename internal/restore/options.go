@@ -36,8 +36,9 @@ type Tuning struct {
 	// PostFlight bounds the post-flight of a unit. 0 means Wait and one second for each unit that
 	// was released: the more there are, the longer controllers take to reconcile all of them.
 	PostFlight time.Duration
-	// Settle is how long to wait for controllers that publish no acknowledgement of a pause, and
-	// for the caches of those that do; 0 means 2 seconds. Stored operations have it by this name.
+	// Settle is how long to wait for controllers that publish no acknowledgement of a pause, and, on
+	// the target, for the caches of those that do; 0 means 2 seconds. Stored operations have it by
+	// this name.
 	Settle time.Duration
 }
 
