@@ -54,8 +54,9 @@ func (r *run) newSelection(from objects, fn func(*graph.Node, []byte) error) *se
 	if r.ListScope {
 		listed = r.Scope.Namespaces
 	}
-	return &selection{all: r.Kinds, listed: listed, kinds: r.kinds, related: r.related, relation: r.reader.relation,
-		scope: r.Scope, rows: r.Rows, source: from, fn: fn,
+	return &selection{all: r.Kinds, listed: listed, kinds: r.kinds, related: r.related,
+		relation: r.reader.relation,
+		scope:    r.Scope, rows: r.Rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
 		wanted: map[object.Ref]string{}, omitted: map[object.Ref]*graph.Node{},
 		held: map[object.Ref][]byte{}}

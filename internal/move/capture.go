@@ -27,8 +27,8 @@ type sourceCapture struct {
 }
 
 // captureCache shares captures of the source. Many units ask at the same time for a capture that
-// began after some moment. No two run at once: those for which the one under way began too early, or
-// lists other namespaces, wait for its end, and share the next one.
+// began after some moment. No two run at once: those for which the one under way began too early,
+// or lists other namespaces, wait for its end, and share the next one.
 type captureCache struct {
 	// capture lists some namespaces, or all when none is named.
 	capture func(ctx context.Context, namespaces []string) (*snapshot.Snapshot, *snapshot.Contents,
@@ -50,8 +50,8 @@ func (l *captureCache) after(ctx context.Context, t time.Time) (*sourceCapture, 
 	return l.of(ctx, t, nil)
 }
 
-// of returns a capture that began after t and lists some namespaces, or all when there are none. What
-// is seen of other namespaces is what their objects name there.
+// of returns a capture that began after t and lists some namespaces, or all when there are none.
+// What is seen of other namespaces is what their objects name there.
 func (l *captureCache) of(ctx context.Context, t time.Time, namespaces []string) (*sourceCapture,
 	error) {
 	for {

@@ -41,8 +41,8 @@ func (e *SourceLeftError) Error() string {
 func (e *SourceLeftError) Hint() string {
 	hint := "resume the operation once more when " + e.Source + " answers, which retires them there"
 	if e.Waiting > 0 {
-		hint += "; if it is gone for good, forget the operation, remove the paused copies of the others " +
-			"by their marks, and restore them from the newest snapshot"
+		hint += "; if it is gone for good, forget the operation, remove the paused copies of the " +
+			"others by their marks, and restore them from the newest snapshot"
 	}
 	return hint
 }

@@ -126,8 +126,8 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 }
 
 // GoForward brings the units that were handed over to their end on the target, while the source
-// does not answer (WithoutSource): it releases them, and retires nothing. That they were handed over
-// makes it safe, whatever the source does meanwhile. It may run again after any crash; a later
+// does not answer (WithoutSource): it releases them, and retires nothing. That they were handed
+// over makes it safe, whatever the source does meanwhile. It may run again after any crash; a later
 // Resume retires them. Errors: *SourceLeftError, when all went well; *restore.IncompleteError;
 // *modify.MismatchError; the context's; those of the journal.
 func GoForward(ctx context.Context, o Options, stored *StoredPlan) error {

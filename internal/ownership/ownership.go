@@ -288,8 +288,8 @@ func claim(ctx context.Context, s Store, q Request) (epoch int64, err error) {
 
 // ClaimBack writes a record in the name of the source of a request, so that a claim of this
 // request that is still on its way to the bucket fails. A record that names the source and was
-// written after planning has the same effect, whichever operation wrote it. That of planning may name
-// anybody, and is replaced. It returns the epoch of the record. Errors: those of Claim.
+// written after planning has the same effect, whichever operation wrote it. That of planning may
+// name anybody, and is replaced. It returns the epoch of the record. Errors: those of Claim.
 func ClaimBack(ctx context.Context, s Store, q Request) (epoch int64, err error) {
 	q.To, q.Force = q.From, true
 	have, err := claim(ctx, s, q)

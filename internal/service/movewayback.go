@@ -88,8 +88,8 @@ func (s *Server) goForward(ctx context.Context, c *catalog.Catalog, op catalog.O
 	}
 	location, st, err := s.openStoreOf(ctx, op, stored.Location, how.identity)
 	if err == nil && st.Encrypted() && len(how.identity) == 0 {
-		err = &Error{Reason: ReasonIdentity, Message: "without the source, the objects are read from the " +
-			"snapshot in the store, which is encrypted", Hint: "give an identity",
+		err = &Error{Reason: ReasonIdentity, Message: "without the source, the objects are " +
+			"read from the snapshot in the store, which is encrypted", Hint: "give an identity",
 			HintKey: object.HintIdentity}
 	}
 	if err != nil {
