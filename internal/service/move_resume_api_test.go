@@ -170,7 +170,8 @@ func TestAPIRollbackWithoutTargetNeedsNeitherTargetNorStore(t *testing.T) {
 	}
 }
 
-// TestAPIResumeWithoutSourceNeedsAnIdentity, since it reads the snapshot in the store, and no source.
+// TestAPIResumeWithoutSourceNeedsAnIdentity, since it reads the snapshot in the store, and no
+// source.
 func TestAPIResumeWithoutSourceNeedsAnIdentity(t *testing.T) {
 	f := newAPIFixture(t, "gone")
 	id := f.stopMove()
