@@ -213,8 +213,8 @@ func (fx *fixture) freeHost() object.Ref {
 }
 
 // testHostAtWorkOnTheSource: somebody ends the pause of a free host there
-// before its copy is released. It stays paused, also when a resume cannot ask the source. Once it is
-// paused again there, a resume brings the move to its end.
+// before its copy is released. It stays paused, also when a resume cannot ask the source. Once it
+// is paused again there, a resume brings the move to its end.
 func testHostAtWorkOnTheSource(t *testing.T) {
 	t.Helper()
 	fx := newFixture(t, "hosts-kept")
