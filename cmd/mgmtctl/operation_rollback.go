@@ -26,7 +26,7 @@ they stay, and "mgmtctl operation resume ID" goes on with them.
 With --without-target, of a move whose target does not answer: the target is not dialled, and the
 source gets back what was not handed over. The journal proves that, or the ownership record in the
 store, which then gets a higher epoch in the name of the source. A workload cluster that neither of
-them proves stays paused. When the store does not answer either, --force store-away goes by the
+them proves stays paused. When the store does not answer either, --force store-away relies on the
 journal of this host and the locks on the source; a hand-over that was begun stays as it is. Copies
 stay on the target, paused; once it answers, the same command without --without-target removes them.
 

@@ -44,12 +44,12 @@ type Options struct {
 type Mirror struct {
 	Options
 	id    catalog.OperationID
-	state catalog.MirrorState // guarded by slot, as are the next six
+	state catalog.MirrorState // guarded by slot, as are the next seven
 
 	feed   *catalog.Feed // nil before the first record
 	queue  []piece       // changes that no record holds yet
 	sealed *store.OperationRecord
-	runs   int // the number of the run, as the sealed record and those before have it
+	runs   int // the number of the run in the newest record that has it, up to the sealed one
 	unable bool
 	// taken and stored are how many changes of the feed are in the queue or in records, and in
 	// records.

@@ -245,7 +245,7 @@ func (m *run) load(ctx context.Context, b *batch) error {
 // unchanged captures the source again and compares a unit with the state that the copy was made
 // from. It returns a *ChangedError for the first difference.
 func (m *run) unchanged(ctx context.Context, unit string, b *batch) error {
-	v, err := m.captures.of(ctx, time.Now(), m.namespacesOf(unit))
+	v, err := m.captures.of(ctx, time.Now(), m.namespacesOf(unit, b.Copy.Units...))
 	if err != nil {
 		return err
 	}

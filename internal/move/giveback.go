@@ -163,29 +163,19 @@ func (m *run) giveBack(ctx context.Context, b *batch, u restore.Unit) {
 	if done || ctx.Err() != nil {
 		return
 	}
-	forward, err := m.isForward(ctx, u)
-	if err == nil && !forward {
+	by, err := m.handedOverBy(ctx, u)
+	if err == nil && by == "" {
 		err = m.giveBackUnit(ctx, b, u)
 	}
 	if err != nil {
 		m.fail(ctx, u.Name, fmt.Errorf("give it back to the source: %w", err))
 		return
 	}
-	if !forward {
+	if by == "" {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.returned[u.Name] = true
 	}
-}
-
-// isForward reports whether the journal or the ownership record shows a unit as handed over.
-func (m *run) isForward(ctx context.Context, u restore.Unit) (bool, error) {
-	state, err := m.Journal.State(ctx, handOverStep(u.Name))
-	if err != nil || state == catalog.StepDone {
-		return true, err
-	}
-	by, err := m.claimed(ctx, u)
-	return by != "", err
 }
 
 // giveBackUnit carries out giveBackStep. The copy goes first: until it is gone, the source is
@@ -308,8 +298,8 @@ func (m *run) finishGiveBacks(ctx context.Context) error {
 			if state == "" || m.over(u.Name) {
 				continue
 			}
-			forward, err := m.isForward(ctx, u)
-			if err == nil && !forward {
+			by, err := m.handedOverBy(ctx, u)
+			if err == nil && by == "" {
 				err = m.giveBackUnit(ctx, b, u)
 			}
 			if err != nil {
@@ -317,7 +307,7 @@ func (m *run) finishGiveBacks(ctx context.Context) error {
 				done[u.Name] = true // not in this run
 				continue
 			}
-			done[u.Name] = !forward
+			done[u.Name] = by == ""
 		}
 		b.leave(done)
 		if ctx.Err() != nil {

@@ -3,9 +3,7 @@ package move
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -52,12 +50,8 @@ func (e *SourceLeftError) HintKey() object.HintKey { return object.HintResume }
 
 // goForward is GoForward.
 func (m *run) goForward(ctx context.Context) error {
-	handedOver, err := m.handedOver(ctx)
-	if err != nil {
-		return err
-	}
 	for _, b := range m.batches {
-		if err := m.releaseBatch(ctx, b, handedOver); err != nil {
+		if err := m.releaseBatch(ctx, b); err != nil {
 			return err
 		}
 		if m.results.stopped {
@@ -79,34 +73,20 @@ func (m *run) goForward(ctx context.Context) error {
 		First: m.results.first, Stopped: m.results.stopped}
 }
 
-// handedOver returns the units of batches that this operation handed over, as the journal or the
-// ownership record says.
-func (m *run) handedOver(ctx context.Context) ([]string, error) {
-	var units []string
-	for _, b := range m.batches {
-		for _, u := range b.Copy.Units {
-			state, err := m.Journal.State(ctx, handOverStep(u.Name))
-			if err != nil {
-				return nil, err
-			}
-			by, err := m.claimed(ctx, u)
-			if err != nil {
-				return nil, err
-			}
-			if state == catalog.StepDone || by == m.Operation {
-				units = append(units, u.Name)
-			}
+// releaseBatch releases the units of a batch that this operation handed over. Errors: that of ctx;
+// those of the journal and the store.
+func (m *run) releaseBatch(ctx context.Context, b *batch) error {
+	todo := b.Copy
+	todo.Units = nil
+	for _, u := range b.Copy.Units {
+		by, err := m.handedOverBy(ctx, u)
+		if err != nil {
+			return err
+		}
+		if by == m.Operation && !u.Blocked && !m.over(u.Name) {
+			todo.Units = append(todo.Units, u)
 		}
 	}
-	return units, nil
-}
-
-// releaseBatch releases the units of a batch that are handed over. An error is that of ctx.
-func (m *run) releaseBatch(ctx context.Context, b *batch, handedOver []string) error {
-	todo := b.Copy
-	todo.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units), func(u restore.Unit) bool {
-		return u.Blocked || m.over(u.Name) || !slices.Contains(handedOver, u.Name)
-	})
 	if len(todo.Units) == 0 {
 		return nil
 	}

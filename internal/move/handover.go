@@ -92,6 +92,19 @@ func (m *run) epochMark(u restore.Unit) string {
 	return ownership.EpochMark(m.Store.ID(), q.Next())
 }
 
+// handedOverBy returns the operation that handed a unit over to the target: this one when its
+// journal knows of it, else the one that the ownership record names; "" when none did.
+func (m *run) handedOverBy(ctx context.Context, u restore.Unit) (operation string, err error) {
+	state, err := m.Journal.State(ctx, handOverStep(u.Name))
+	if err != nil {
+		return "", err
+	}
+	if state == catalog.StepDone {
+		return m.Operation, nil
+	}
+	return m.claimed(ctx, u)
+}
+
 // claimed returns the operation that claimed a unit for the target since planning; "" when none
 // did, when the move writes no records, or when there is no store to ask (prove decides then).
 func (m *run) claimed(ctx context.Context, u restore.Unit) (operation string, err error) {

@@ -37,8 +37,7 @@ func TestAUnitIsPausedFromItsPauseToItsRelease(t *testing.T) {
 	}
 }
 
-// TestAPauseIsCountedFromItsFirstAttempt: a pause that is tried again, and one that cannot be
-// undone, do not begin the time anew.
+// TestAPauseIsCountedFromItsFirstAttempt, also one that is tried again, or that cannot be undone.
 func TestAPauseIsCountedFromItsFirstAttempt(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"),

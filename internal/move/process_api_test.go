@@ -60,7 +60,7 @@ type order struct {
 	WithoutTarget, WithoutStore bool
 	// WithoutSource: the source is not dialled.
 	WithoutSource bool
-	// Unsigned: the signing key is not at hand, and the operator goes on without the mirror.
+	// Unsigned: the signing key is missing, and the operator goes on without the mirror.
 	Unsigned bool
 }
 
@@ -334,5 +334,6 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 
 // tuning has waits that are short enough for hundreds of moves.
 func (o order) tuning() restore.Tuning {
-	return restore.Tuning{Canary: o.Canary, MaxPause: o.MaxPause, Settle: 20 * time.Millisecond, Wait: 30 * time.Second}
+	return restore.Tuning{Canary: o.Canary, MaxPause: o.MaxPause, Settle: 20 * time.Millisecond,
+		Wait: 30 * time.Second}
 }

@@ -184,15 +184,11 @@ func (m *run) forward(ctx context.Context) ([]string, error) {
 			if m.over(u.Name) && m.Units[u.Name] != catalog.UnitGivenBack {
 				continue
 			}
-			state, err := m.Journal.State(ctx, handOverStep(u.Name))
+			by, err := m.handedOverBy(ctx, u)
 			if err != nil {
 				return nil, err
 			}
-			by, err := m.claimed(ctx, u)
-			if err != nil {
-				return nil, err
-			}
-			if state == catalog.StepDone || by != "" {
+			if by != "" {
 				units = append(units, u.Name)
 			}
 		}

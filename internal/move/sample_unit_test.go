@@ -35,7 +35,8 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 		traced{Step: "-/rare", Undo: true})
 	returned := append(tracedSteps(false, nil, []string{"give-back-b1"}),
 		tracedSteps(true, nil, []string{"create"})...)
-	want := []string{"away: undo pause", "create", "give back: give-back", "give back: undo create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
+	want := []string{"away: undo pause", "create", "give back: give-back",
+		"give back: undo create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
 		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo create", "undo once",
 		"undo owners", "undo pause", "undo rare", "verify-shared"}
 	matrix := matrixOf(there, backAgain, undone, returned)

@@ -18,6 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -81,11 +82,12 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	})
 }
 
-// namespacesOf returns the namespaces in which the plan has objects of a unit.
-func (m *run) namespacesOf(unit string) []string {
+// namespacesOf returns the namespaces in which the plan, and that of its batch, has objects of a
+// unit.
+func (m *run) namespacesOf(unit string, batch ...restore.Unit) []string {
 	namespace, _, _ := strings.Cut(unit, "/")
 	found := []string{namespace}
-	for _, u := range m.Plan.Copy.Units {
+	for _, u := range slices.Concat(m.Plan.Copy.Units, batch) {
 		for _, o := range u.Objects {
 			if u.Name == unit && o.Namespace != "" && !slices.Contains(found, o.Namespace) {
 				found = append(found, o.Namespace)

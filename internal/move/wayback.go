@@ -47,7 +47,8 @@ func (e *CopiesLeftError) Hint() string {
 // HintKey names the command that removes the copies.
 func (e *CopiesLeftError) HintKey() object.HintKey { return object.HintRollback }
 
-// DoubtError means that nothing at hand proves that a unit was not handed over. It stays paused.
+// DoubtError means that a rollback without the store cannot prove that a unit was not handed over.
+// The unit stays paused.
 type DoubtError struct{ Workload string }
 
 func (e *DoubtError) Error() string {
@@ -63,8 +64,8 @@ func (e *DoubtError) Hint() string {
 // prove makes sure that a unit was not handed over and never will be. The write of a hand-over that
 // was begun may still reach the bucket; a newer ownership record for the source makes that
 // conditional write fail. Without the target, which may have a copy, every unit of a batch gets
-// that record: whoever finds the copy there then finds out that it is not to be released. Errors:
-// *DoubtError; those of ownership.ClaimBack.
+// that record, which says that the copy must not be released. Errors: *DoubtError; those of
+// ownership.ClaimBack.
 func (m *run) prove(ctx context.Context, u restore.Unit) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
@@ -194,7 +195,7 @@ func (m *run) leaveSharedPaused(ctx context.Context, objects []restore.Object) e
 }
 
 // attempt returns the number of a run, which its locks on the source have. A host that takes the
-// operation over goes by the newest record in the store, and its run has the next number. Without
+// operation over reads the newest record in the store, and its run has the next number. Without
 // the store, runs of this host that the store never heard of do not count: the lock of that other
 // host must not pass for one of theirs.
 func (o Options) attempt(ctx context.Context, op catalog.Operation) (int, error) {
@@ -230,7 +231,7 @@ func (e *StoreAwayError) Hint() string {
 // HintKey names the option.
 func (e *StoreAwayError) HintKey() object.HintKey { return object.HintStoreAway }
 
-// StoreAway is the finding of a rollback that goes by its journal alone.
+// StoreAway is the finding of a rollback without the store.
 func StoreAway(why error) object.Finding {
 	return object.Finding{Severity: object.Warning, Code: object.CodeStoreAway,
 		Message: "the store is not used (" + strings.TrimSpace(why.Error()) + "): the journal and " +
