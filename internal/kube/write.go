@@ -109,31 +109,46 @@ func do(ctx context.Context, req *rest.Request) ([]byte, error) {
 // resourceVersion differ, are returned as API errors.
 func (w *Writer) Delete(ctx context.Context, k Kind, namespace, name string, uid types.UID,
 	resourceVersion string) error {
-	background := metav1.DeletePropagationBackground
-	o := metav1.DeleteOptions{
-		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
-	}
+	return remove(ctx, w.client.Delete(), k, namespace, name, metav1.DeleteOptions{
+		Preconditions: preconditions(uid, resourceVersion)})
+}
+
+func preconditions(uid types.UID, resourceVersion string) *metav1.Preconditions {
+	p := &metav1.Preconditions{UID: &uid}
 	if resourceVersion != "" {
-		o.Preconditions.ResourceVersion = &resourceVersion
+		p.ResourceVersion = &resourceVersion
 	}
+	return p
+}
+
+// remove sends the request of a deletion. The API server reads all options from its body.
+func remove(ctx context.Context, request *rest.Request, k Kind, namespace, name string,
+	o metav1.DeleteOptions) error {
+	background := metav1.DeletePropagationBackground
+	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
+	o.PropagationPolicy = &background
 	body, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	return w.client.Delete().AbsPath(k.Path(namespace) + "/" + name).Body(body).Do(ctx).Error()
+	return request.AbsPath(k.Path(namespace) + "/" + name).Body(body).Do(ctx).Error()
 }
 
 // PatchMetadata merges metadata into that of an object. With uid and resourceVersion in it, a
 // change in between is a Conflict.
 func (w *Writer) PatchMetadata(ctx context.Context, k Kind, namespace, name string,
 	metadata map[string]any) (*unstructured.Unstructured, error) {
+	return patchMetadata(ctx, w.client.Patch(types.MergePatchType), k, namespace, name, metadata)
+}
+
+func patchMetadata(ctx context.Context, request *rest.Request, k Kind, namespace, name string,
+	metadata map[string]any) (*unstructured.Unstructured, error) {
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return nil, fmt.Errorf("encode patch: %w", err)
 	}
-	raw, err := do(ctx, w.client.Patch(types.MergePatchType).AbsPath(k.Path(namespace)+"/"+
-		name).Param("fieldManager", FieldManager(ctx)).Body(body))
+	raw, err := do(ctx, request.AbsPath(k.Path(namespace)+"/"+name).Param("fieldManager",
+		FieldManager(ctx)).Body(body))
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +196,21 @@ func (p *Prober) DryRunUpdate(ctx context.Context, k Kind, obj *unstructured.Uns
 func (p *Prober) DryRunUpdateStatus(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return replace(ctx, p.client.Put().Param("dryRun", metav1.DryRunAll), k, obj, "status")
+}
+
+// DryRunPatchMetadata returns what Writer.PatchMetadata would store, and stores nothing.
+func (p *Prober) DryRunPatchMetadata(ctx context.Context, k Kind, namespace, name string,
+	metadata map[string]any) (*unstructured.Unstructured, error) {
+	return patchMetadata(ctx, p.client.Patch(types.MergePatchType).Param("dryRun",
+		metav1.DryRunAll), k, namespace, name, metadata)
+}
+
+// DryRunDelete returns the error of a Writer.Delete of an object, in any version, and deletes
+// nothing.
+func (p *Prober) DryRunDelete(ctx context.Context, k Kind, namespace, name string,
+	uid types.UID) error {
+	return remove(ctx, p.client.Delete(), k, namespace, name, metav1.DeleteOptions{
+		Preconditions: preconditions(uid, ""), DryRun: []string{metav1.DryRunAll}})
 }
 
 // Allowed asks whether our credentials may do verb on the kind, or on one of its subresources, in

@@ -14,7 +14,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // checker runs the pre-flight checks of the source. Those of the target are a restore's.
@@ -22,7 +21,7 @@ type checker struct {
 	Ends
 	spec     Spec
 	nodes    []*graph.Node
-	contents *snapshot.Contents
+	contents restore.Contents
 	graph    *graph.Graph
 	findings []object.Finding
 	locks    map[string]string
@@ -37,10 +36,15 @@ var checks = []preflight.Check[*checker]{
 	{Name: "fence", Run: checkFence},
 	{Name: "pools", Run: checkPools},
 	{Name: "units", Run: checkUnits},
+	{Name: "provisioning", Run: checkProvisioning},
+	{Name: "progress", Run: checkProgress},
+	{Name: "own", Run: checkOwn},
+	{Name: "adoption", Run: checkAdoption},
 	{Name: "gitops", Run: checkGitOps},
 	{Name: "autoscalers", Run: checkAutoscalers},
 	{Name: "rights", Run: checkRights},
 	{Name: "cascade", Run: checkCascade},
+	{Name: "retirement", Run: checkRetirement},
 	{Name: "policy", Run: checkPolicy},
 }
 
@@ -74,58 +78,37 @@ func checkFence(ctx context.Context, c *checker) error {
 	return nil
 }
 
-// checkUnits checks every object of the units.
+// checkUnits reports Clusters that must not, or should not, be moved.
 func checkUnits(_ context.Context, c *checker) error {
-	for _, n := range c.nodes {
-		if err := c.checkNode(n); err != nil {
-			return err
+	return c.each(func(n *graph.Node, o gjson.Result) {
+		if n.GroupKind() == capi.Cluster {
+			c.checkCluster(n, o.Get("metadata.annotations").Map())
 		}
-	}
-	return nil
+	})
 }
 
-// checkNode reports states of an object in which its unit must not, or should not, be moved.
-func (c *checker) checkNode(n *graph.Node) error {
-	if n.Unit == "" {
-		return nil
+// checkCluster reports what the annotations of a Cluster say of other operations.
+func (c *checker) checkCluster(n *graph.Node, annotations map[string]gjson.Result) {
+	if other := c.ids[n.WorkloadID]; other != "" {
+		c.add(object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique, Ref: n.Ref,
+			Unit:    n.Unit,
+			Message: "it has the same " + capi.AnnotationWorkloadID + " as " + other,
+			Hint:    "the annotation was copied with a manifest: remove it from the one that is the copy"})
 	}
-	raw, err := c.contents.Bytes(n.Ref)
-	if err != nil {
-		return err
+	c.ids[n.WorkloadID] = n.Unit
+	if capi.IsUnfinishedCopy(annotations) {
+		c.add(object.Finding{Severity: object.Error, Code: object.CodeHeld, Ref: n.Ref, Unit: n.Unit,
+			Message: "it is the paused copy of a restore or a move that is not at its end",
+			Hint:    "finish that operation first"})
 	}
-	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
-	switch n.GroupKind() {
-	case capi.Cluster:
-		lock := annotations[capi.AnnotationOperation].String()
-		if other := c.ids[n.WorkloadID]; other != "" {
-			c.add(object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique, Ref: n.Ref,
-				Unit:    n.Unit,
-				Message: "it has the same " + capi.AnnotationWorkloadID + " as " + other,
-				Hint:    "the annotation was copied with a manifest: remove it from the one that is the copy"})
-		}
-		c.ids[n.WorkloadID] = n.Unit
-		if capi.IsUnfinishedCopy(annotations) {
-			c.add(object.Finding{Severity: object.Error, Code: object.CodeHeld, Ref: n.Ref, Unit: n.Unit,
-				Message: "it is the paused copy of a restore or a move that is not at its end",
-				Hint:    "finish that operation first"})
-		}
-		if lock != "" {
-			c.locks[n.Unit] = lock
-			operation, _, _ := strings.Cut(lock, "/")
-			c.add(object.Finding{Severity: object.Error, Code: object.CodeLocked,
-				Ref: n.Ref, Unit: n.Unit,
-				Message: "operation " + operation + " is at work on it",
-				Hint:    "resume operation " + operation + " or roll it back"})
-		}
-	case capi.Machine:
-		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
-			c.add(object.Finding{Severity: object.Error,
-				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
-				Message: "it has no Node yet: it is being provisioned",
-				Hint:    "wait for its Node, and move the workload cluster after that"})
-		}
+	if lock := annotations[capi.AnnotationOperation].String(); lock != "" {
+		c.locks[n.Unit] = lock
+		operation, _, _ := strings.Cut(lock, "/")
+		c.add(object.Finding{Severity: object.Error, Code: object.CodeLocked,
+			Ref: n.Ref, Unit: n.Unit,
+			Message: "operation " + operation + " is at work on it",
+			Hint:    "resume operation " + operation + " or roll it back"})
 	}
-	return nil
 }
 
 // checkPools reports pools of addresses that workload clusters which stay use, too. On both sides

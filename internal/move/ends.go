@@ -3,6 +3,9 @@ package move
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/modify"
@@ -19,12 +22,20 @@ type Writer interface {
 	restore.Remover
 }
 
+// Prober asks a side what it would do, and changes nothing.
+type Prober interface {
+	restore.Prober
+	DryRunPatchMetadata(ctx context.Context, k kube.Kind, namespace, name string,
+		metadata map[string]any) (*unstructured.Unstructured, error)
+	DryRunDelete(ctx context.Context, k kube.Kind, namespace, name string, uid types.UID) error
+}
+
 // Mgmt is one side of a move.
 type Mgmt struct {
 	object.Side
 	Reader    *kube.Reader
 	Writer    Writer
-	Prober    restore.Prober
+	Prober    Prober
 	Kinds     []kube.Kind
 	Providers []kube.Provider
 

@@ -80,7 +80,15 @@ const (
 	CodeIDNotUnique  Code = "id-not-unique"
 	CodeLocked       Code = "locked"
 	CodeProvisioning Code = "provisioning"
-	CodeGitOpsOwner  Code = "gitops-owner"
+	// Those up to CodeHooksPending are about work that a move interrupts.
+	CodeRollingOut      Code = "rolling-out"
+	CodeUpgrading       Code = "upgrading"
+	CodeRemediating     Code = "remediating"
+	CodeUpdatingInPlace Code = "updating-in-place"
+	CodeHooksPending    Code = "hooks-pending"
+	CodeWouldAdopt      Code = "would-adopt"
+	CodeRetireRefused   Code = "retire-refused"
+	CodeGitOpsOwner     Code = "gitops-owner"
 	// CodeGitOpsOwnerRemote is about owners that the management cluster does not have.
 	CodeGitOpsOwnerRemote Code = "gitops-owner-remote"
 	CodeGitOpsUnread      Code = "gitops-unread"
@@ -225,6 +233,7 @@ type Definition struct {
 func Definitions() []Definition {
 	all := append(planDefinitions(), realityDefinitions()...)
 	all = append(all, moveDefinitions()...)
+	all = append(all, progressDefinitions()...)
 	all = append(all, gitOpsDefinitions()...)
 	all = append(all, marksDefinitions()...)
 	all = append(all, keyDefinitions()...)

@@ -34,12 +34,6 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"and its catalog are lost.",
 		},
 		{
-			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning},
-			Forceable: true,
-			Meaning:   "A Machine has no Node yet: it is being provisioned.",
-			Next:      "Wait for its Node, and move the workload cluster after that.",
-		},
-		{
 			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "An address pool also serves workload clusters that stay, or that a restore leaves " +
 				"out. The same address could be handed out twice. A restore keeps such a pool paused, and " +

@@ -1,0 +1,194 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+var (
+	machineSet        = object.GroupKind{Group: capi.GroupCore, Kind: "MachineSet"}
+	machineDeployment = object.GroupKind{Group: capi.GroupCore, Kind: "MachineDeployment"}
+)
+
+// adopter is an object whose controller adopts what its selector matches and nothing controls
+// (cluster-api v1.14.2): a MachineDeployment, MachineSets (core/reconcilers/machinedeployment,
+// getAndAdoptMachineSetsForDeployment); a MachineSet, Machines (core/reconcilers/machineset,
+// getAndAdoptMachinesForMachineSet); a kubeadm control plane, Machines of the control plane of its
+// Cluster (util/collections, AdoptableControlPlaneMachines). It deletes Machines afterwards of which
+// it has too many. What has a controller is left alone, whoever's selector matches it
+// (https://github.com/kubernetes-sigs/cluster-api/issues/6283), and copies have that of the source.
+type adopter struct {
+	ref      object.Ref
+	adopts   object.GroupKind
+	selector labels.Selector
+	target   bool // it is on the target, and not moved
+}
+
+// orphan is a Machine or a MachineSet that nothing controls.
+type orphan struct {
+	ref    object.Ref
+	unit   string
+	labels labels.Set
+}
+
+// adoption is what a move brings together in the namespaces of the target.
+type adoption struct {
+	adopters []adopter
+	orphans  []orphan
+}
+
+// checkAdoption reports what a controller of the target would adopt, although it does not belong to
+// it: an orphan among what is moved. Orphans that are on the target already are not searched for:
+// the webhook of Cluster API adds the name of its Cluster to the selector of a MachineDeployment
+// (core/webhooks/admission/machinedeployment.go), and one whose Cluster is on the target is an
+// error already.
+func checkAdoption(ctx context.Context, c *checker) error {
+	var a adoption
+	paused := map[string]bool{} // units
+	err := c.each(func(n *graph.Node, o gjson.Result) {
+		if n.GroupKind() == capi.Cluster {
+			paused[n.Unit] = n.Paused
+		}
+		if n.GroupKind() == capi.Machine || n.GroupKind() == machineSet {
+			if !c.controlled(n, o) {
+				a.orphans = append(a.orphans, orphan{n.Ref, n.Unit, labelsOf(o)})
+			}
+		}
+		a.addAdopter(n.Ref, o, false)
+	})
+	if err != nil || len(a.orphans) == 0 {
+		return err
+	}
+	if err := c.adoptersOnTarget(ctx, &a); err != nil {
+		return err
+	}
+	for _, o := range a.orphans {
+		for _, by := range a.adopters {
+			if by.adopts != o.ref.GroupKind() || by.ref.Namespace != o.ref.Namespace ||
+				!by.selector.Matches(o.labels) {
+				continue
+			}
+			f := object.Finding{Severity: object.Error, Code: object.CodeWouldAdopt, Ref: o.ref,
+				Unit: o.unit, Message: "nothing controls it, and the selector of " + by.ref.String() +
+					" matches its labels: that one would adopt it on the target, and remove Machines when " +
+					"it then has too many",
+				Hint: "change the labels of the object or the selector, or set its owner reference"}
+			if by.target {
+				f.Message = "nothing controls it, and the selector of " + by.ref.String() + ", which is on " +
+					"the target, matches its labels: that one would adopt it as soon as it is copied, and " +
+					"remove Machines when it then has too many"
+			} else if paused[o.unit] {
+				f.Severity = object.Warning // as on the source, once somebody unpauses its Cluster
+			}
+			c.add(f)
+		}
+	}
+	return nil
+}
+
+// controlled reports whether the copy of an object has a controller among its owners.
+func (c *checker) controlled(n *graph.Node, o gjson.Result) bool {
+	dropped := map[string]bool{} // UIDs
+	for _, owner := range n.Owners {
+		dropped[owner.UID] = slices.Contains(c.spec.DropOwners, owner.Ref)
+	}
+	return slices.ContainsFunc(o.Get("metadata.ownerReferences").Array(),
+		func(owner gjson.Result) bool {
+			return owner.Get("controller").Bool() && !dropped[owner.Get("uid").String()]
+		})
+}
+
+func labelsOf(o gjson.Result) labels.Set {
+	set := labels.Set{}
+	for key, value := range o.Get("metadata.labels").Map() {
+		set[key] = value.String()
+	}
+	return set
+}
+
+// addAdopter adds an object that adopts others. A selector that is empty or cannot be read adopts
+// nothing: its controller ends with an error.
+func (a *adoption) addAdopter(ref object.Ref, o gjson.Result, target bool) {
+	by := adopter{ref: ref, target: target}
+	switch ref.GroupKind() {
+	case machineDeployment:
+		by.adopts = machineSet
+	case machineSet:
+		by.adopts = capi.Machine
+	case capi.KubeadmControlPlane:
+		by.adopts = capi.Machine
+		by.selector = labels.SelectorFromSet(labels.Set{"cluster.x-k8s.io/control-plane": "",
+			capi.LabelClusterName: clusterOf(o)})
+		a.adopters = append(a.adopters, by)
+		return
+	default:
+		return
+	}
+	var selector metav1.LabelSelector
+	if err := json.Unmarshal([]byte(o.Get("spec.selector").Raw), &selector); err != nil {
+		return
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(&selector)
+	if err != nil || parsed.Empty() {
+		return
+	}
+	by.selector = parsed
+	a.adopters = append(a.adopters, by)
+}
+
+// clusterOf returns the name of the Cluster of a control plane: its label, else its owner.
+func clusterOf(o gjson.Result) string {
+	if name := labelsOf(o)[capi.LabelClusterName]; name != "" {
+		return name
+	}
+	for _, owner := range o.Get("metadata.ownerReferences").Array() {
+		if owner.Get("kind").String() == capi.Cluster.Kind {
+			return owner.Get("name").String()
+		}
+	}
+	return ""
+}
+
+// adoptersOnTarget adds the MachineDeployments and MachineSets that are on the target in the
+// namespaces of the orphans.
+func (c *checker) adoptersOnTarget(ctx context.Context, a *adoption) error {
+	moved, namespaces := map[object.Ref]bool{}, map[string]bool{}
+	for _, by := range a.adopters {
+		moved[by.ref] = true
+	}
+	for _, o := range a.orphans {
+		namespaces[o.ref.Namespace] = true
+	}
+	for _, gk := range []object.GroupKind{machineDeployment, machineSet} {
+		k, served := kube.FindKind(c.Target.Kinds, gk)
+		if !served {
+			continue
+		}
+		for namespace := range namespaces {
+			_, err := c.Target.Reader.List(ctx, k, kube.ListOptions{Namespace: namespace},
+				func(raw []byte) error {
+					o := gjson.ParseBytes(raw)
+					ref := object.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: namespace,
+						Name: o.Get("metadata.name").String()}
+					if !moved[ref] {
+						a.addAdopter(ref, o, true)
+					}
+					return nil
+				})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package move
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/workload"
+)
+
+// TestTheClusterOfAManagementClusterIsReported: by the kubeconfig that Cluster API made of it.
+func TestTheClusterOfAManagementClusterIsReported(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	ca := server.Certificate()
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":` +
+		`{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{"token":"t"}}],"clusters":[{"name":"c",` +
+		`"cluster":{"server":"https://w:6443","certificate-authority-data":"` +
+		base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: ca.Raw})) + `"}}]}`
+	secret := anObject("/v1", "Secret", "w-kubeconfig", `"type":"cluster.x-k8s.io/secret","data":{"value":"`+
+		base64.StdEncoding.EncodeToString([]byte(text))+`"}`)
+	own := snapshot.Options{API: &kube.API{Server: "https://127.0.0.1:1",
+		CA: workload.KeyIDs([]*x509.Certificate{ca})}}
+	other := snapshot.Options{API: &kube.API{Server: "https://w:6443", CA: []string{"other"}}}
+	for name, tt := range map[string]struct {
+		source, target snapshot.Options
+		want           []string
+	}{
+		"none":          {other, other, nil},
+		"not known":     {snapshot.Options{}, snapshot.Options{}, nil},
+		"of the source": {own, other, []string{"warning own-cluster: it is the Cluster of the source "}},
+		"of the target": {other, own, []string{"warning own-cluster: it is the Cluster of the target "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := sourceOf(t, core("Cluster", "w", ""), secret)
+			c.Source.options, c.Target.options = tt.source, tt.target
+			checkFound(t, found(t, c, checkOwn), tt.want...)
+		})
+	}
+}
