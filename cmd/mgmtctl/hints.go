@@ -79,7 +79,7 @@ var overrideCommands = map[object.Code]string{
 		"locked when that operation and its catalog are lost",
 	object.CodeOwnershipFromCopy: "--force ownership-from-copy when the origin is lost",
 	object.CodeProvisioning:      "--force provisioning takes the risk",
-	object.CodeUpdatingInPlace:   "--force updating-in-place when the extension of the source has stopped",
+	object.CodeUpdatingInPlace:   "--force updating-in-place when the source works on none of them",
 	object.CodeWouldAdopt:        "--force would-adopt when it is to be adopted",
 	object.CodeRetireRefused:     "--force retire-refused when that is lifted before the release",
 	object.CodePoolShared:        "--force pool-shared when its ranges are known not to collide",

@@ -24,8 +24,8 @@ var (
 // (cluster-api v1.14.2): a MachineDeployment, MachineSets (core/reconcilers/machinedeployment,
 // getAndAdoptMachineSetsForDeployment); a MachineSet, Machines (core/reconcilers/machineset,
 // getAndAdoptMachinesForMachineSet); a kubeadm control plane, Machines of the control plane of its
-// Cluster (util/collections, AdoptableControlPlaneMachines). It deletes Machines afterwards of which
-// it has too many. What has a controller is left alone, whoever's selector matches it
+// Cluster (util/collections, AdoptableControlPlaneMachines). Afterwards it deletes Machines when it
+// has too many. What has a controller is left alone, whoever's selector matches it
 // (https://github.com/kubernetes-sigs/cluster-api/issues/6283), and copies have that of the source.
 type adopter struct {
 	ref      object.Ref

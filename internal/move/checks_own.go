@@ -20,7 +20,7 @@ import (
 // Cluster, too, and one that is to manage itself gets it from where it was made.
 func checkOwn(_ context.Context, c *checker) error {
 	own := map[object.Ref]*workload.Kubeconfig{} // by Cluster
-	withCA := map[string]int{}                   // how many Clusters have a CA: some share that of a proxy
+	withCA := map[string]int{}                   // Clusters by CA: some share that of a proxy
 	err := c.each(func(n *graph.Node, _ gjson.Result) {
 		if n.GroupKind() != capi.Cluster {
 			return

@@ -21,8 +21,8 @@ const (
 	goesOn = "the pause interrupts that, and the target goes on with it after the release; when " +
 		"Machines come or go there before the copy is checked, the move pauses it again on the target, " +
 		"and leaves it paused on the source"
-	letItEnd = "let it end, and move the workload cluster after that; or be ready to accept it after " +
-		"its release"
+	letItEnd = "let it end, and move the workload cluster after that; or be ready to accept it " +
+		"after its release"
 )
 
 var (
@@ -138,8 +138,8 @@ func inRollout(n *graph.Node, o gjson.Result, _ string) string {
 	return ""
 }
 
-// pendingTopology are reasons of TopologyReconciled=False that end by themselves: others are errors,
-// or the pause (cluster-api v1.14.2, api/core/v1beta2/cluster_types.go and
+// pendingTopology are reasons of TopologyReconciled=False that end by themselves: others are
+// errors, or the pause (cluster-api v1.14.2, api/core/v1beta2/cluster_types.go and
 // v1beta1_condition_consts.go).
 var pendingTopology = []string{"ClusterCreating", "ClusterUpgrading", "ControlPlaneUpgradePending",
 	"MachineDeploymentsCreatePending", "MachineDeploymentsUpgradePending",

@@ -37,8 +37,8 @@ func TestWhatAPauseInterruptsIsReported(t *testing.T) {
 		"an upgrade": {[]string{core("Cluster", "w", `"spec":{"topology":{"version":"v1.35.0"}},"status":`+
 			`{"conditions":[{"type":"TopologyReconciled","status":"False","reason":"ClusterUpgrading"}]}`),
 			core("MachineDeployment", "x", owned+`"spec":{"template":{"spec":{"version":"v1.34.0"}}}`)},
-			[]string{"warning upgrading: its topology is being upgraded or changed: Cluster w has a topology " +
-				"that is not reconciled (ClusterUpgrading), MachineDeployment x has version v1.34.0 and is to " +
+			[]string{"warning upgrading: its topology is being upgraded or changed: Cluster w has a " +
+				"topology that is not reconciled (ClusterUpgrading), MachineDeployment x has version v1.34.0 and is to " +
 				"have v1.35.0; the pause "}},
 		"a version in short": {[]string{topology, kcp(owned + `"spec":{"version":"v1.35"}`)}, nil},
 		"a MachineDeployment that is not of the topology": {[]string{topology, core("MachineDeployment",
@@ -51,8 +51,8 @@ func TestWhatAPauseInterruptsIsReported(t *testing.T) {
 				`{"type":"HealthCheckSucceeded","status":"False","reason":"UnhealthyNode"}]}}`),
 			kcp(`"metadata":{"name":"cp","annotations":` +
 				`{"controlplane.cluster.x-k8s.io/remediation-in-progress":"{}"}}`)},
-			[]string{"warning remediating: unhealthy Machines are being replaced or repaired: Machine m is " +
-				"unhealthy, Machine n is unhealthy, KubeadmControlPlane cp is replacing a Machine; the pause "}},
+			[]string{"warning remediating: unhealthy Machines are being replaced or repaired: Machine m " +
+				"is unhealthy, Machine n is unhealthy, KubeadmControlPlane cp is replacing a Machine; the pause "}},
 		"an update in place": {[]string{core("Machine", "m", `"metadata":{"name":"m","annotations":{`+
 			`"in-place-updates.internal.cluster.x-k8s.io/update-in-progress":"",`+
 			`"runtime.cluster.x-k8s.io/pending-hooks":"UpdateMachine"}}`)}, []string{

@@ -12,13 +12,12 @@ import (
 )
 
 // provisioning is an error, as it is for clusterctl (cluster-api v1.14.2,
-// cmd/clusterctl/client/cluster/mover.go, checkProvisioningCompleted): a provider that was asked for
-// infrastructure may not have written its id into an object yet, and that of the target would ask
-// once more.
+// cmd/clusterctl/client/cluster/mover.go, checkProvisioningCompleted): a provider may have ordered
+// infrastructure and not have written its id into an object yet. The target would order it again.
 var provisioning = trouble{severity: object.Error, code: object.CodeProvisioning,
 	what: "it is still being provisioned",
-	means: "a provider may have ordered infrastructure whose id is in no object yet, and that of the " +
-		"target would order it once more",
+	means: "a provider may have ordered infrastructure whose id is in no object yet, and the target " +
+		"would order it once more",
 	hint: "wait until all of it is provisioned, and move the workload cluster after that"}
 
 // growing is a warning: the cloud, and no controller, starts the machines of a MachinePool. They
@@ -88,15 +87,18 @@ func (c *checker) infrastructureProvisioned(n *graph.Node, o gjson.Result) bool 
 
 // controlPlaneInitialized reports whether the control plane of a Cluster is initialized. A Cluster
 // without a control plane object has Machines that nothing manages, which are checked one by one,
-// or a control plane that Cluster API does not know.
+// or a control plane that Cluster API does not know. clusterctl reads the condition as well as the
+// field; the condition follows from the field of the control plane that sets it (cluster-api
+// v1.14.2, core/reconcilers/cluster/cluster_controller_status.go).
 func controlPlaneInitialized(o gjson.Result) bool {
 	if !isRef(o, "spec.controlPlaneRef") {
 		return !o.Get("spec.topology").Exists()
 	}
-	status, _ := conditionOf(o, "ControlPlaneInitialized")
-	// v1beta1 has the condition alone
-	flag, has := o.Get("status.initialization.controlPlaneInitialized"), o.Get("status.initialization")
-	return status == "True" && (flag.Bool() || !has.Exists())
+	if fields := o.Get("status.initialization"); fields.Exists() {
+		return fields.Get("controlPlaneInitialized").Bool()
+	}
+	status, _ := conditionOf(o, "ControlPlaneInitialized") // v1beta1 has no field
+	return status == "True"
 }
 
 // missingNodes says how many machines of a MachinePool have no Node yet. What an autoscaler writes

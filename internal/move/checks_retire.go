@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,12 +106,15 @@ func isNoRight(err error) bool {
 var (
 	refusesPatch = trouble{severity: object.Error, code: object.CodeRetireRefused,
 		what: "the source refuses to take off the finalizers before the retirement",
-		means: "the workload cluster would be released on the target, and its paused copy would stay on " +
-			"the source",
+		means: "the workload cluster would be released on the target, and its paused copy would stay " +
+			"on the source",
 		hint: "change what refuses it, or exempt the credentials of the move from it as long as it runs"}
 	refusesDelete = trouble{severity: object.Error, code: object.CodeRetireRefused,
 		what: "the source refuses the deletion at the retirement", means: refusesPatch.means,
 		hint: refusesPatch.hint}
+	refusesOwners = trouble{severity: object.Error, code: object.CodeRetireRefused,
+		what:  "the source refuses to take the workload cluster off the owners of what it shares",
+		means: refusesPatch.means, hint: refusesPatch.hint}
 	// providerRefuses is a warning. By the contract of clusterctl, a webhook of a provider allows the
 	// deletion of an object with the annotation delete-for-move, for example of cluster-api-provider-
 	// azure (https://github.com/kubernetes-sigs/cluster-api/issues/8109).
@@ -157,6 +161,45 @@ func checkRetirement(ctx context.Context, c *checker) error {
 		return err
 	}
 	reportRemovals(c, removals)
+	return c.tryOwners(ctx)
+}
+
+// tryOwners asks about the shared objects that units own: a retirement takes these owners off them,
+// before it removes the unit. Such objects are few.
+func (c *checker) tryOwners(ctx context.Context) error {
+	uids, units := map[types.UID]bool{}, map[object.Ref]string{}
+	for _, n := range c.nodes {
+		if n.Unit != "" {
+			uids[types.UID(n.UID)], units[n.Ref] = true, n.Unit
+		}
+	}
+	g := refusesOwners.group()
+	for _, n := range c.nodes {
+		k, served := kube.FindKind(c.Source.Kinds, n.GroupKind())
+		i := slices.IndexFunc(n.Owners, func(o graph.Owner) bool { return units[o.Ref] != "" })
+		if n.Unit != "" || !served || i < 0 {
+			continue
+		}
+		live, err := captured{contents: c.contents}.Get(ctx, k, n.Namespace, n.Name)
+		if err != nil {
+			return err
+		}
+		if !restore.RemoveOwnerRefs(live, uids) {
+			continue
+		}
+		r := &dryRemoval{prober: c.Source.Prober, node: n}
+		words, err := r.answer(ctx, k, func(ctx context.Context) error {
+			_, err := c.Source.Prober.DryRunUpdate(ctx, k, live)
+			return err
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s: %w", n.Ref, err)
+		}
+		if words != "" {
+			g.note(&graph.Node{Ref: n.Ref, Unit: units[n.Owners[i].Ref]}, "("+words+")")
+		}
+	}
+	g.report(c)
 	return nil
 }
 

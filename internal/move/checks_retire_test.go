@@ -39,10 +39,13 @@ func (a *admission) DryRunPatchMetadata(_ context.Context, k kube.Kind, _, name 
 	if a.patch != nil {
 		return nil, a.patch
 	}
-	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "u"}}}, nil
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetUID("u")
+	return u, nil
 }
 
-func (a *admission) DryRunDelete(_ context.Context, k kube.Kind, _, name string, uid types.UID) error {
+func (a *admission) DryRunDelete(_ context.Context, k kube.Kind, _, name string,
+	uid types.UID) error {
 	a.ask("delete "+string(uid), k, name)
 	return a.del
 }
@@ -51,8 +54,8 @@ func (a *admission) DryRunDelete(_ context.Context, k kube.Kind, _, name string,
 // texts are those of an API server.
 func TestWhatTheSourceWouldNotRemoveIsReported(t *testing.T) {
 	denied := func(words string) error {
-		return apierrors.NewForbidden(schema.GroupResource{Group: "cluster.x-k8s.io", Resource: "machines"},
-			"m", errors.New(words))
+		return apierrors.NewForbidden(schema.GroupResource{Group: "cluster.x-k8s.io",
+			Resource: "machines"}, "m", errors.New(words))
 	}
 	status := func(code int32, reason metav1.StatusReason, message string) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason,
@@ -102,5 +105,39 @@ func TestWhatTheSourceWouldNotRemoveIsReported(t *testing.T) {
 				t.Errorf("asked %q, want %q", tt.answers.asked, want)
 			}
 		})
+	}
+}
+
+// DryRunUpdate implements Prober.
+func (a *admission) DryRunUpdate(_ context.Context, k kube.Kind, u *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	a.ask(fmt.Sprintf("update %d owners", len(u.GetOwnerReferences())), k, u.GetName())
+	return u, a.patch
+}
+
+// TestWhatIsSharedMustLoseItsOwner: before a retirement removes the owner.
+func TestWhatIsSharedMustLoseItsOwner(t *testing.T) {
+	for _, tt := range []struct {
+		refuses error
+		want    []string
+	}{
+		{nil, nil},
+		{apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s", errors.New(
+			`ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: keep it`)), []string{
+			"error retire-refused: the source refuses to take the workload cluster off the owners of what " +
+				"it shares: Secret s ("}},
+	} {
+		c := sourceOf(t, core("Cluster", "w", `"metadata":{"name":"w","uid":"u-w"}`), anObject("/v1",
+			"Secret", "s", `"metadata":{"name":"s","uid":"u-s","ownerReferences":[{"apiVersion":`+
+				`"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"w","uid":"u-w"},{"apiVersion":`+
+				`"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"x","uid":"u-x"}]}`))
+		c.nodes[1].Unit = ""
+		c.Source.Kinds = []kube.Kind{kube.SecretKind}
+		a := &admission{patch: tt.refuses}
+		c.Source.Prober = a
+		checkFound(t, found(t, c, checkRetirement), tt.want...)
+		if want := []string{"update 1 owners Secret s"}; !slices.Equal(a.asked, want) {
+			t.Errorf("asked %q, want %q", a.asked, want)
+		}
 	}
 }

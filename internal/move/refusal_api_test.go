@@ -16,12 +16,20 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // deny lets the target refuse to create what does not satisfy a CEL expression, until undo is
 // called.
 func (fx *fixture) deny(name, resource, expression string) (undo func()) {
+	fx.t.Helper()
+	return fx.denyOn(fx.target(), "CREATE", name, resource, expression)
+}
+
+// denyOn lets a side refuse an operation on what does not satisfy a CEL expression, until undo is
+// called.
+func (fx *fixture) denyOn(on *side, operation, name, resource, expression string) (undo func()) {
 	fx.t.Helper()
 	quoted, err := json.Marshal(expression)
 	must(fx.t, err)
@@ -32,9 +40,9 @@ func (fx *fixture) deny(name, resource, expression string) (undo func()) {
 		u := &unstructured.Unstructured{}
 		must(fx.t, json.Unmarshal([]byte(`{"apiVersion":"`+group+`/v1","kind":"`+kind+
 			`","metadata":{"name":"`+name+`"},"spec":`+spec+`}`), &u.Object))
-		u, err := fx.target().Writer().Create(fx.t.Context(), k, u)
+		u, err := on.Writer().Create(fx.t.Context(), k, u)
 		must(fx.t, err)
-		w := fx.target().Writer()
+		w := on.Writer()
 		return func() {
 			err := w.Delete(context.Background(), k, "", name, u.GetUID(), "")
 			if !apierrors.IsNotFound(err) {
@@ -44,7 +52,7 @@ func (fx *fixture) deny(name, resource, expression string) (undo func()) {
 	}
 	policy := create("ValidatingAdmissionPolicy", "validatingadmissionpolicies",
 		`{"failurePolicy":"Fail","matchConstraints":{"resourceRules":[{"apiGroups":["cluster.x-k8s.io"],
-		"apiVersions":["*"],"operations":["CREATE"],"resources":["`+resource+`"]}]},
+		"apiVersions":["*"],"operations":["`+operation+`"],"resources":["`+resource+`"]}]},
 		"validations":[{"expression":`+string(quoted)+`,"message":"not wanted here"}]}`)
 	binding := create("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
 		`{"policyName":"`+name+`","validationActions":["Deny"]}`)
@@ -109,4 +117,49 @@ func TestAPIMoveRefusalsBlockTheirUnitsOnly(t *testing.T) {
 	st, err = fx.state()
 	must(t, err)
 	fx.report(fx.checkMoved(st))
+}
+
+// TestAPIPlanFindsWhatTheSourceWouldNotRemove: a policy of the source refuses to delete Machines of
+// one workload cluster, and to change those of another one. The plan asks in dry-runs, and writes
+// nothing. Without the policies it has no error.
+func TestAPIPlanFindsWhatTheSourceWouldNotRemove(t *testing.T) {
+	fx := newFixture(t, "kept")
+	ends, err := move.NewEnds(t.Context(), fx.source().Mgmt, fx.target().Mgmt, fx.store, "default", nil)
+	must(t, err)
+	found := func() (refused []string) {
+		t.Helper()
+		plan, err := move.NewPlan(t.Context(), ends, fx.order(doMove).Spec)
+		must(t, err)
+		for _, f := range plan.Copy.Findings {
+			switch {
+			case f.Code == object.CodeRetireRefused:
+				refused = append(refused, strings.TrimPrefix(f.Unit, fx.namespace+"/")+" "+f.Ref.Kind)
+			case f.Severity >= object.Error:
+				t.Errorf("%+v", f)
+			}
+		}
+		slices.Sort(refused)
+		return refused
+	}
+	if refused := found(); len(refused) > 0 {
+		t.Errorf("without a policy: %q", refused)
+	}
+	of := func(version, unit string) string {
+		return version + `.metadata.labels[?"cluster.x-k8s.io/cluster-name"].orValue("") != "` + unit + `"`
+	}
+	deletes := fx.denyOn(fx.source(), "DELETE", "keeps-machines", "machines", of("oldObject",
+		classyUnits[0]))
+	changes := fx.denyOn(fx.source(), "UPDATE", "freezes-machines", "machines", of("object",
+		classyUnits[1]))
+	if refused, want := found(), []string{classyUnits[0] + " Machine", classyUnits[1] +
+		" Machine"}; !slices.Equal(refused, want) {
+		t.Errorf("refused are %q, want %q", refused, want)
+	}
+	deletes()
+	changes()
+	for ref, is := range fx.live(fx.at) {
+		if was := fx.was[ref]; was == nil || was.GetResourceVersion() != is.GetResourceVersion() {
+			t.Errorf("the plan has written %s", ref)
+		}
+	}
 }

@@ -3,8 +3,8 @@ package object
 // progressDefinitions are the codes of the pre-flight of a move that are about what controllers of
 // the source are in the middle of, and about what they would do with a copy.
 func progressDefinitions() []Definition {
-	const wait = "Let it end, and move the workload cluster after that. Otherwise be ready to accept " +
-		"the workload cluster after its release."
+	const wait = "Let it end, and move the workload cluster after that. Otherwise be ready to " +
+		"accept the workload cluster after its release."
 	return []Definition{
 		{
 			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning},
@@ -16,8 +16,8 @@ func progressDefinitions() []Definition {
 		},
 		{
 			Code: CodeRollingOut, Area: AreaMove, Severities: []Severity{Warning},
-			Meaning: "Machines of the workload cluster are being replaced, added or removed, or those of a " +
-				"MachinePool have not joined yet. The pause interrupts that, and the target goes on with " +
+			Meaning: "Machines of the workload cluster are being replaced, added or removed, or those of " +
+				"a MachinePool have not joined yet. The pause interrupts that, and the target goes on with " +
 				"it. When Machines come or go there before the copy is checked, the move pauses the " +
 				"workload cluster again on the target.",
 			Next: wait,
@@ -61,8 +61,8 @@ func progressDefinitions() []Definition {
 		{
 			Code: CodeRetireRefused, Area: AreaMove, Severities: []Severity{Error, Warning},
 			Forceable: true,
-			Meaning: "A policy or a webhook of the source refuses what a move does at its end: to take the " +
-				"finalizers off an object, or its deletion. The workload cluster would be released " +
+			Meaning: "A policy or a webhook of the source refuses what a move does at its end: to take " +
+				"the finalizers off an object, or its deletion. The workload cluster would be released " +
 				"on the target and stay on the source, paused. It is a warning when a webhook of a provider " +
 				"refuses the deletion, since it may allow that for an object with the annotation " +
 				"clusterctl.cluster.x-k8s.io/delete-for-move.",
