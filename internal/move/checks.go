@@ -80,10 +80,8 @@ func checkFence(ctx context.Context, c *checker) error {
 
 // checkUnits reports Clusters that must not, or should not, be moved.
 func checkUnits(_ context.Context, c *checker) error {
-	return c.each(func(n *graph.Node, o gjson.Result) {
-		if n.GroupKind() == capi.Cluster {
-			c.checkCluster(n, o.Get("metadata.annotations").Map())
-		}
+	return c.each(isCluster, func(n *graph.Node, o gjson.Result) {
+		c.checkCluster(n, o.Get("metadata.annotations").Map())
 	})
 }
 

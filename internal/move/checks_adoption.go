@@ -54,15 +54,11 @@ type adoption struct {
 // error already.
 func checkAdoption(ctx context.Context, c *checker) error {
 	var a adoption
-	paused := map[string]bool{} // units
-	err := c.each(func(n *graph.Node, o gjson.Result) {
-		if n.GroupKind() == capi.Cluster {
-			paused[n.Unit] = n.Paused
-		}
-		if n.GroupKind() == capi.Machine || n.GroupKind() == machineSet {
-			if !c.controlled(n, o) {
-				a.orphans = append(a.orphans, orphan{n.Ref, n.Unit, labelsOf(o)})
-			}
+	kinds := []object.GroupKind{capi.Machine, machineSet, machineDeployment, capi.KubeadmControlPlane}
+	owned := func(n *graph.Node) bool { return slices.Contains(kinds, n.GroupKind()) }
+	err := c.each(owned, func(n *graph.Node, o gjson.Result) {
+		if slices.Contains(kinds[:2], n.GroupKind()) && !c.controlled(n, o) {
+			a.orphans = append(a.orphans, orphan{n.Ref, n.Unit, labelsOf(o)})
 		}
 		a.addAdopter(n.Ref, o, false)
 	})
@@ -72,6 +68,19 @@ func checkAdoption(ctx context.Context, c *checker) error {
 	if err := c.adoptersOnTarget(ctx, &a); err != nil {
 		return err
 	}
+	paused := map[string]bool{} // units
+	for _, n := range c.nodes {
+		if isCluster(n) {
+			paused[n.Unit] = n.Paused
+		}
+	}
+	c.reportAdoptions(a, paused)
+	return nil
+}
+
+// reportAdoptions reports each orphan that a selector matches. While a Cluster is paused, nothing
+// is adopted on the target, as on the source.
+func (c *checker) reportAdoptions(a adoption, paused map[string]bool) {
 	for _, o := range a.orphans {
 		for _, by := range a.adopters {
 			if by.adopts != o.ref.GroupKind() || by.ref.Namespace != o.ref.Namespace ||
@@ -88,12 +97,11 @@ func checkAdoption(ctx context.Context, c *checker) error {
 					"the target, matches its labels: that one would adopt it as soon as it is copied, and " +
 					"remove Machines when it then has too many"
 			} else if paused[o.unit] {
-				f.Severity = object.Warning // as on the source, once somebody unpauses its Cluster
+				f.Severity = object.Warning
 			}
 			c.add(f)
 		}
 	}
-	return nil
 }
 
 // controlled reports whether the copy of an object has a controller among its owners.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -64,10 +65,11 @@ func firstOf(items []string) string {
 	return text
 }
 
-// each calls fn for every object of the units.
-func (c *checker) each(fn func(n *graph.Node, o gjson.Result)) error {
+// each calls fn for every object of the units that is wanted. It reads no other: objects are
+// captured compressed.
+func (c *checker) each(wanted func(*graph.Node) bool, fn func(n *graph.Node, o gjson.Result)) error {
 	for _, n := range c.nodes {
-		if n.Unit == "" {
+		if n.Unit == "" || !wanted(n) {
 			continue
 		}
 		raw, err := c.contents.Bytes(n.Ref)
@@ -78,6 +80,9 @@ func (c *checker) each(fn func(n *graph.Node, o gjson.Result)) error {
 	}
 	return nil
 }
+
+// isCluster reports whether an object is a Cluster.
+func isCluster(n *graph.Node) bool { return n.GroupKind() == capi.Cluster }
 
 // annotationOf returns an annotation of an object; it does not exist when the object has none.
 func annotationOf(o gjson.Result, name string) gjson.Result {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -21,22 +20,22 @@ import (
 func checkOwn(_ context.Context, c *checker) error {
 	own := map[object.Ref]*workload.Kubeconfig{} // by Cluster
 	withCA := map[string]int{}                   // Clusters by CA: some share that of a proxy
-	err := c.each(func(n *graph.Node, _ gjson.Result) {
-		if n.GroupKind() != capi.Cluster {
-			return
+	for _, n := range c.nodes {
+		if !isCluster(n) {
+			continue
 		}
 		if k := c.kubeconfigOf(n); k != nil {
 			own[n.Ref] = k
 			withCA[strings.Join(k.CA(), " ")]++
 		}
-	})
-	if err != nil {
-		return err
 	}
-	return c.each(func(n *graph.Node, _ gjson.Result) {
+	for _, n := range c.nodes {
 		k := own[n.Ref]
+		if k == nil {
+			continue
+		}
 		is := func(api *kube.API) bool {
-			return k != nil && api != nil && len(api.CA) > 0 && slices.Equal(api.CA, k.CA()) &&
+			return api != nil && len(api.CA) > 0 && slices.Equal(api.CA, k.CA()) &&
 				(k.Server() == api.Server || withCA[strings.Join(k.CA(), " ")] == 1)
 		}
 		f := object.Finding{Severity: object.Warning, Code: object.CodeOwnCluster, Unit: n.Unit,
@@ -52,10 +51,11 @@ func checkOwn(_ context.Context, c *checker) error {
 				"target manages the machines on which it runs"
 			f.Hint = "move it alone, after all others; take a snapshot of the target afterwards"
 		default:
-			return
+			continue
 		}
 		c.add(f)
-	})
+	}
+	return nil
 }
 
 // kubeconfigOf returns the kubeconfig of a Cluster, or nil when it has none that can be read.

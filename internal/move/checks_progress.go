@@ -77,10 +77,8 @@ var progress = []struct {
 // checkProgress reports what controllers of the source are in the middle of.
 func checkProgress(_ context.Context, c *checker) error {
 	versions := map[string]string{} // of the topologies, by unit
-	err := c.each(func(n *graph.Node, o gjson.Result) {
-		if n.GroupKind() == capi.Cluster {
-			versions[n.Unit] = o.Get("spec.topology.version").String()
-		}
+	err := c.each(isCluster, func(n *graph.Node, o gjson.Result) {
+		versions[n.Unit] = o.Get("spec.topology.version").String()
 	})
 	if err != nil {
 		return err
@@ -89,7 +87,10 @@ func checkProgress(_ context.Context, c *checker) error {
 	for i, row := range progress {
 		groups[i] = row.group()
 	}
-	err = c.each(func(n *graph.Node, o gjson.Result) {
+	reconciled := func(n *graph.Node) bool {
+		return isCluster(n) || isControlPlane(n) || hasReplicas(n) || n.GroupKind() == capi.Machine
+	}
+	err = c.each(reconciled, func(n *graph.Node, o gjson.Result) {
 		for i, row := range progress {
 			groups[i].note(n, row.in(n, o, versions[n.Unit]))
 		}
@@ -100,8 +101,9 @@ func checkProgress(_ context.Context, c *checker) error {
 	return err
 }
 
-func isDeployment(n *graph.Node) bool {
-	return n.Group == capi.GroupCore && n.Kind == "MachineDeployment"
+// hasReplicas reports whether an object replaces Machines of workers.
+func hasReplicas(n *graph.Node) bool {
+	return n.GroupKind() == machineDeployment || n.GroupKind() == capi.MachinePool
 }
 
 // isControlPlane reports whether an object is a control plane by contract, and no template of one.
@@ -112,12 +114,12 @@ func isControlPlane(n *graph.Node) bool {
 // inRollout says what a control plane, a MachineDeployment or a MachinePool has to replace, to make
 // or to remove. A MachineSet replaces nothing: its MachineDeployment counts its Machines.
 func inRollout(n *graph.Node, o gjson.Result, _ string) string {
-	pool := n.GroupKind() == capi.MachinePool
-	if !isDeployment(n) && !isControlPlane(n) && !pool {
+	if !hasReplicas(n) && !isControlPlane(n) {
 		return ""
 	}
 	have, want := o.Get("status.replicas"), o.Get("spec.replicas")
-	if want.Exists() && have.Exists() && have.Int() != want.Int() && !pool {
+	if want.Exists() && have.Exists() && have.Int() != want.Int() &&
+		n.GroupKind() != capi.MachinePool {
 		return fmt.Sprintf("has %d of %d Machines", have.Int(), want.Int())
 	}
 	// updatedReplicas: contract v1beta1, which leaves out 0
@@ -148,7 +150,7 @@ var pendingTopology = []string{"ClusterCreating", "ClusterUpgrading", "ControlPl
 
 // inUpgrade says what of a topology does not have the version of its Cluster yet.
 func inUpgrade(n *graph.Node, o gjson.Result, topology string) string {
-	if n.GroupKind() == capi.Cluster {
+	if isCluster(n) {
 		status, reason := conditionOf(o, "TopologyReconciled")
 		if status == "False" && slices.Contains(pendingTopology, reason) {
 			return "has a topology that is not reconciled (" + reason + ")"
@@ -163,7 +165,7 @@ func inUpgrade(n *graph.Node, o gjson.Result, topology string) string {
 	switch {
 	case isControlPlane(n):
 		version = o.Get("spec.version").String()
-	case isDeployment(n), n.GroupKind() == capi.MachinePool:
+	case hasReplicas(n):
 		version = o.Get("spec.template.spec.version").String()
 	}
 	// a managed control plane may name less of a version than the topology: v1.34 for v1.34.2
@@ -205,7 +207,7 @@ func inUpdate(n *graph.Node, o gjson.Result, _ string) string {
 // inHook says which runtime hooks of a Cluster are pending.
 func inHook(n *graph.Node, o gjson.Result, _ string) string {
 	hooks := annotationOf(o, annotationPendingHooks).String()
-	if n.GroupKind() != capi.Cluster || hooks == "" {
+	if !isCluster(n) || hooks == "" {
 		return ""
 	}
 	return "waits for " + hooks

@@ -31,7 +31,10 @@ var growing = trouble{severity: object.Warning, code: object.CodeRollingOut,
 // checkProvisioning reports what is being provisioned.
 func checkProvisioning(_ context.Context, c *checker) error {
 	incomplete, pools := provisioning.group(), growing.group()
-	err := c.each(func(n *graph.Node, o gjson.Result) {
+	provisioned := func(n *graph.Node) bool {
+		return isCluster(n) || n.GroupKind() == capi.Machine || n.GroupKind() == capi.MachinePool
+	}
+	err := c.each(provisioned, func(n *graph.Node, o gjson.Result) {
 		switch n.GroupKind() {
 		case capi.Cluster:
 			if !c.infrastructureProvisioned(n, o) {

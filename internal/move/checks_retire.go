@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -141,16 +140,13 @@ func checkRetirement(ctx context.Context, c *checker) error {
 	}
 	asked := map[of]bool{}
 	var removals []*dryRemoval
-	err := c.each(func(n *graph.Node, _ gjson.Result) {
+	for _, n := range c.nodes {
 		_, served := kube.FindKind(c.Source.Kinds, n.GroupKind())
-		if !served || asked[of{n.Unit, n.GroupKind()}] || n.Deleting {
-			return
+		if n.Unit == "" || n.Deleting || !served || asked[of{n.Unit, n.GroupKind()}] {
+			continue
 		}
 		asked[of{n.Unit, n.GroupKind()}] = true
 		removals = append(removals, &dryRemoval{prober: c.Source.Prober, node: n})
-	})
-	if err != nil {
-		return err
 	}
 	g, gctx := task.WithContext(ctx)
 	g.SetLimit(dryRuns)
