@@ -36,10 +36,29 @@ type adopter struct {
 
 // orphan is a Machine or a MachineSet that nothing controls.
 type orphan struct {
-	ref    object.Ref
-	unit   string
+	node   *graph.Node
 	labels labels.Set
 }
+
+// What the target would adopt. While a Cluster is paused, nothing adopts its Machines, on the
+// source and on the target alike; an object that is on the target does not wait for the release.
+var (
+	wouldAdopt = trouble{severity: object.Error, code: object.CodeWouldAdopt,
+		what: "selectors match objects that nothing controls",
+		means: "that one would adopt it on the target after the release, and remove Machines when it " +
+			"then has too many",
+		hint: "change the labels of the object or the selector, or set its owner reference"}
+	wouldAdoptLater = trouble{severity: object.Warning, code: object.CodeWouldAdopt,
+		what: wouldAdopt.what,
+		means: "that one adopts it once somebody unpauses the Cluster, and removes Machines when it " +
+			"then has too many",
+		hint: wouldAdopt.hint}
+	targetAdopts = trouble{severity: object.Error, code: object.CodeWouldAdopt,
+		what: "selectors of objects of the target match objects that nothing controls",
+		means: "that one would adopt it as soon as it is copied, and remove Machines when it then has " +
+			"too many",
+		hint: wouldAdopt.hint}
+)
 
 // adoption is what a move brings together in the namespaces of the target.
 type adoption struct {
@@ -58,7 +77,7 @@ func checkAdoption(ctx context.Context, c *checker) error {
 	owned := func(n *graph.Node) bool { return slices.Contains(kinds, n.GroupKind()) }
 	err := c.each(owned, func(n *graph.Node, o gjson.Result) {
 		if slices.Contains(kinds[:2], n.GroupKind()) && !c.controlled(n, o) {
-			a.orphans = append(a.orphans, orphan{n.Ref, n.Unit, labelsOf(o)})
+			a.orphans = append(a.orphans, orphan{n, labelsOf(o)})
 		}
 		a.addAdopter(n.Ref, o, false)
 	})
@@ -78,29 +97,28 @@ func checkAdoption(ctx context.Context, c *checker) error {
 	return nil
 }
 
-// reportAdoptions reports each orphan that a selector matches. While a Cluster is paused, nothing
-// is adopted on the target, as on the source.
+// reportAdoptions reports the orphans that a selector matches.
 func (c *checker) reportAdoptions(a adoption, paused map[string]bool) {
+	now, later, onTarget := wouldAdopt.group(), wouldAdoptLater.group(), targetAdopts.group()
 	for _, o := range a.orphans {
-		for _, by := range a.adopters {
-			if by.adopts != o.ref.GroupKind() || by.ref.Namespace != o.ref.Namespace ||
-				!by.selector.Matches(o.labels) {
-				continue
-			}
-			f := object.Finding{Severity: object.Error, Code: object.CodeWouldAdopt, Ref: o.ref,
-				Unit: o.unit, Message: "nothing controls it, and the selector of " + by.ref.String() +
-					" matches its labels: that one would adopt it on the target, and remove Machines when " +
-					"it then has too many",
-				Hint: "change the labels of the object or the selector, or set its owner reference"}
-			if by.target {
-				f.Message = "nothing controls it, and the selector of " + by.ref.String() + ", which is on " +
-					"the target, matches its labels: that one would adopt it as soon as it is copied, and " +
-					"remove Machines when it then has too many"
-			} else if paused[o.unit] {
-				f.Severity = object.Warning
-			}
-			c.add(f)
+		i := slices.IndexFunc(a.adopters, func(by adopter) bool {
+			return by.adopts == o.node.GroupKind() && by.ref.Namespace == o.node.Namespace &&
+				by.selector.Matches(o.labels)
+		})
+		if i < 0 {
+			continue
 		}
+		g := now
+		switch by := a.adopters[i]; {
+		case by.target:
+			g = onTarget
+		case paused[o.node.Unit]:
+			g = later
+		}
+		g.note(o.node, "is matched by "+a.adopters[i].ref.Kind+" "+a.adopters[i].ref.Name)
+	}
+	for _, g := range []*group{now, later, onTarget} {
+		g.report(c)
 	}
 }
 
@@ -175,7 +193,7 @@ func (c *checker) adoptersOnTarget(ctx context.Context, a *adoption) error {
 		moved[by.ref] = true
 	}
 	for _, o := range a.orphans {
-		namespaces[o.ref.Namespace] = true
+		namespaces[o.node.Namespace] = true
 	}
 	for _, gk := range []object.GroupKind{machineDeployment, machineSet} {
 		k, served := kube.FindKind(c.Target.Kinds, gk)

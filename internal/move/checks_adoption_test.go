@@ -22,7 +22,7 @@ func TestAnOrphanThatASelectorMatchesIsReported(t *testing.T) {
 	const byName = `"spec":{"selector":{"matchLabels":{"cluster.x-k8s.io/cluster-name":"w",` +
 		`"cluster.x-k8s.io/deployment-name":"a"}}}`
 	controller := owned("MachineSet", "a", `,"controller":true`)
-	const adopts = "error would-adopt: nothing controls it, and the selector of "
+	const adopts = "error would-adopt: selectors match objects that nothing controls: "
 	for name, tt := range map[string]struct {
 		drop    []object.Ref
 		paused  bool
@@ -41,25 +41,25 @@ func TestAnOrphanThatASelectorMatchesIsReported(t *testing.T) {
 		"an orphan": {objects: []string{machine(owned("Cluster", "w", "")), core("MachineDeployment", "a",
 			byCluster), core("MachineSet", "a", `"metadata":{"name":"a"`+owned("MachineDeployment", "a",
 			`,"controller":true`)+`},`+byCluster)},
-			want: []string{adopts + "MachineSet.cluster.x-k8s.io/ns/a matches"}},
+			want: []string{adopts + "Machine m is matched by MachineSet a; that"}},
 		"an orphan of a Cluster that is paused": {paused: true, objects: []string{core("Cluster", "w", ""),
 			machine(owned("Cluster", "w", "")), core("MachineSet", "a", `"metadata":{"name":"a"`+
 				owned("MachineDeployment", "a", `,"controller":true`)+`},`+byCluster)},
-			want: []string{"warning would-adopt: nothing controls it"}},
+			want: []string{"warning would-adopt: selectors match objects that nothing controls: Machine m is"}},
 		"a MachineSet without its MachineDeployment": {objects: []string{core("MachineSet", "old",
 			`"metadata":{"name":"old","labels":{"cluster.x-k8s.io/cluster-name":"w"}},`+byName),
 			core("MachineDeployment", "b", byCluster)}, want: []string{adopts +
-			"MachineDeployment.cluster.x-k8s.io/ns/b matches"}},
+			"MachineSet old is matched by MachineDeployment b; "}},
 		"a Machine whose controller is left out": {drop: []object.Ref{{Group: "cluster.x-k8s.io",
 			Kind: "MachineSet", Namespace: "ns", Name: "a"}}, objects: []string{machine(controller),
 			core("MachineSet", "b", `"metadata":{"name":"b"`+owned("MachineDeployment", "b",
 				`,"controller":true`)+`},`+byCluster)},
-			want: []string{adopts + "MachineSet.cluster.x-k8s.io/ns/b matches"}},
+			want: []string{adopts + "Machine m is matched by MachineSet b; "}},
 		"a control plane Machine that nothing controls": {objects: []string{core("Machine", "m",
 			`"metadata":{"name":"m","labels":{"cluster.x-k8s.io/cluster-name":"w",`+
 				`"cluster.x-k8s.io/control-plane":""}}`), anObject("controlplane.cluster.x-k8s.io/v1beta2",
 			"KubeadmControlPlane", "cp", `"metadata":{"name":"cp","labels":{"cluster.x-k8s.io/cluster-name":"w"}}`)},
-			want: []string{adopts + "KubeadmControlPlane.controlplane.cluster.x-k8s.io/ns/cp matches"}},
+			want: []string{adopts + "Machine m is matched by KubeadmControlPlane cp; "}},
 		"an empty selector": {objects: []string{machine(""), core("MachineSet", "a",
 			`"metadata":{"name":"a"`+owned("MachineDeployment", "a", `,"controller":true`)+
 				`},"spec":{"selector":{}}`)}},

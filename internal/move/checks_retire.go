@@ -80,6 +80,8 @@ func (r *dryRemoval) answer(ctx context.Context, k kube.Kind, send func(context.
 		return "", context.Cause(ctx)
 	case err == nil, isNoRight(err), apierrors.IsConflict(err):
 		return "", nil
+	case errors.Is(err, context.DeadlineExceeded): // a webhook hangs
+		return fmt.Sprintf("no answer within %s", dryRunTimeout), nil
 	case apierrors.IsNotFound(err), !answered, kube.Transient(err) && !isWebhook(err):
 		return "", err
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
@@ -131,8 +133,8 @@ var (
 
 // checkRetirement asks the source, in dry-runs that store nothing, whether it would let a
 // retirement remove the objects of the units, one of each kind in each unit. Admission would refuse
-// that after the release, when there is no way back. Of shared objects nothing is asked: those that
-// cannot be removed are left on the source.
+// that after the release, when there is no way back. Of the removal of shared objects nothing is
+// asked: those that cannot be removed are left on the source.
 func checkRetirement(ctx context.Context, c *checker) error {
 	type of struct {
 		unit string

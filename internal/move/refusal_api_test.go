@@ -163,3 +163,48 @@ func TestAPIPlanFindsWhatTheSourceWouldNotRemove(t *testing.T) {
 		}
 	}
 }
+
+// TestAPIPlanFindsWhoWouldAdoptOnTheTarget: a MachineSet there, of another workload cluster, whose
+// selector matches a Machine that nothing controls.
+func TestAPIPlanFindsWhoWouldAdoptOnTheTarget(t *testing.T) {
+	fx := newFixture(t, "adopted")
+	ends, err := move.NewEnds(t.Context(), fx.source().Mgmt, fx.target().Mgmt, fx.store, "default", nil)
+	must(t, err)
+	var set *unstructured.Unstructured
+	for ref, u := range fx.live(fx.at) {
+		if ref.Kind == "MachineSet" {
+			set = u
+		}
+	}
+	set = &unstructured.Unstructured{Object: map[string]any{"apiVersion": set.GetAPIVersion(),
+		"kind": "MachineSet", "spec": set.Object["spec"],
+		"metadata": map[string]any{"name": "wide", "namespace": fx.namespace}}}
+	must(t, unstructured.SetNestedStringMap(set.Object, map[string]string{"tier": "adopted"}, "spec",
+		"selector", "matchLabels"))
+	must(t, unstructured.SetNestedField(set.Object, "elsewhere", "spec", "clusterName"))
+	k := fx.kind(1-fx.at, object.GroupKind{Group: "cluster.x-k8s.io", Kind: "MachineSet"})
+	_, err = fx.target().Writer().Create(t.Context(), kube.NamespaceKind, &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+			"metadata": map[string]any{"name": fx.namespace}}})
+	must(t, err)
+	set, err = fx.target().Writer().Create(t.Context(), k, set)
+	must(t, err)
+	for ref := range fx.was {
+		if ref.Kind == "Machine" && unitName(ref.Name) == classyUnits[0] {
+			fx.change(fx.at, ref, func(u *unstructured.Unstructured) {
+				u.SetOwnerReferences(nil)
+				u.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": classyUnits[0],
+					"tier": "adopted"})
+			})
+		}
+	}
+	plan, err := move.NewPlan(t.Context(), ends, fx.order(doMove).Spec)
+	must(t, err)
+	must(t, fx.target().Writer().Delete(t.Context(), k, fx.namespace, "wide", set.GetUID(), ""))
+	if !slices.ContainsFunc(plan.Copy.Findings, func(f object.Finding) bool {
+		return f.Code == object.CodeWouldAdopt && f.Unit == fx.namespace+"/"+classyUnits[0] &&
+			strings.Contains(f.Message, "of the target") && strings.Contains(f.Message, "MachineSet wide")
+	}) {
+		t.Errorf("nothing says so: %+v", plan.Copy.Findings)
+	}
+}
