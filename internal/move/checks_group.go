@@ -67,7 +67,8 @@ func firstOf(items []string) string {
 
 // each calls fn for every object of the units that is wanted. It reads no other: objects are
 // captured compressed.
-func (c *checker) each(wanted func(*graph.Node) bool, fn func(n *graph.Node, o gjson.Result)) error {
+func (c *checker) each(wanted func(*graph.Node) bool,
+	fn func(n *graph.Node, o gjson.Result)) error {
 	for _, n := range c.nodes {
 		if n.Unit == "" || !wanted(n) {
 			continue

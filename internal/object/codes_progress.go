@@ -2,7 +2,7 @@ package object
 
 // progressDefinitions are the codes of the pre-flight of a move that are about what controllers of
 // the source are in the middle of, and about what they would do with a copy.
-func progressDefinitions() []Definition {
+func progressDefinitions() []Definition { //nolint:funlen // a table
 	const wait = "Let it end, and move the workload cluster after that. Otherwise be ready to " +
 		"accept the workload cluster after its release."
 	return []Definition{

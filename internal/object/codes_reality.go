@@ -77,8 +77,8 @@ func realityDefinitions() []Definition { //nolint:funlen // a table
 				"paused: its Machines are dead, and controllers would replace them. After a move, the target " +
 				"manages the machines on which the source runs; or its own machines, when the Cluster is " +
 				"that of the target.",
-			Next: "After a restore, leave it paused until it is decided what becomes of the old management " +
-				"cluster. Move it alone, after all other workload clusters.",
+			Next: "After a restore, leave it paused until it is decided what becomes of the old " +
+				"management cluster. Move it alone, after all other workload clusters.",
 		},
 		{
 			Code: CodeStaysPaused, Area: AreaPlan, Severities: []Severity{Warning},
