@@ -239,6 +239,18 @@ func (t *Table) Pause(obj map[string]any) bool {
 	return true
 }
 
+// PauseFirst pauses an object whose controller takes long to acknowledge a pause, and which its
+// Cluster pauses (Row.RateLimited), by the annotation of its own, so that its workload cluster is
+// at work until the controller has acknowledged that. It may run again, and Unpause gives the
+// annotation back. It reports whether it changed anything.
+func (t *Table) PauseFirst(obj map[string]any) bool {
+	if !t.RowOf(obj).PausesFirst() || PausedByUs(obj) {
+		return false
+	}
+	Annotate(obj, AnnotationWasPaused, PauseByAnnotation.Set(obj))
+	return true
+}
+
 // Unpause gives the switch back. A switch that we did not set stays as it is: somebody else set
 // it. It reports whether it changed anything.
 func (t *Table) Unpause(obj map[string]any) bool {
@@ -248,7 +260,8 @@ func (t *Table) Unpause(obj map[string]any) bool {
 	was, _ := annotations(obj)[AnnotationWasPaused].(string)
 	p := t.RowOf(obj).Pause
 	if p.Order() == 0 {
-		p = PauseByAnnotation // an older version paused the kind: an ExtensionConfig
+		// by PauseFirst, or an older version paused the kind: an ExtensionConfig
+		p = PauseByAnnotation
 	}
 	p.Unset(obj, was)
 	Unannotate(obj, AnnotationWasPaused)

@@ -95,6 +95,23 @@ func newestCondition(obj map[string]any, name string) map[string]any {
 	return condition(status, name)
 }
 
+// RemovePaused removes the condition Paused. Its message names each thing that pauses the object
+// (cluster-api v1.14, util/paused/paused.go, pausedCondition).
+func RemovePaused(obj map[string]any) {
+	status, _ := obj["status"].(map[string]any)
+	v1beta2, _ := status["v1beta2"].(map[string]any)
+	for _, m := range []map[string]any{status, v1beta2} {
+		list, ok := m["conditions"].([]any)
+		if !ok {
+			continue
+		}
+		m["conditions"] = slices.DeleteFunc(list, func(c any) bool {
+			is, _ := c.(map[string]any)
+			return is["type"] == conditionPaused
+		})
+	}
+}
+
 // condition returns the condition of a type in the list that m holds, or nil.
 func condition(m map[string]any, name string) map[string]any {
 	list, _ := m["conditions"].([]any)

@@ -154,6 +154,11 @@ func (k Key) NeededBy(raw []byte) bool {
 	return k.Path == "" || gjson.GetBytes(raw, k.Path).String() != k.NotWith
 }
 
+// PausesFirst reports whether Table.PauseFirst pauses objects of the kind. Controllers of Cluster
+// API honour the annotation on the object itself as they honour the pause of the Cluster
+// (cluster-api v1.14, util/paused/paused.go, EnsurePausedCondition).
+func (r *Row) PausesFirst() bool { return r.RateLimited && r.Pause == PauseWithCluster }
+
 // VolatileField is a field that a controller writes in objects at work. All conditions that are set
 // have to hold for an object.
 type VolatileField struct {

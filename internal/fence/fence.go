@@ -140,6 +140,7 @@ func (f *Fence) pause(ctx context.Context, c Cluster, why string) (paused, isHel
 			if was {
 				return false, nil
 			}
+			f.Pauser.rows.Pause(u.Object) // marks what it was, for the operation that gives it back
 			return true, unstructured.SetNestedField(u.Object, true, "spec", "paused")
 		}
 		f.Pauser.rows.Pause(u.Object)

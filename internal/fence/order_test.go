@@ -13,7 +13,8 @@ import (
 )
 
 // TestSwitchesAreSetInReverseOfTheirRelease: what makes all the rest is paused first, and is the
-// last to be at work again.
+// last to be at work again. What acknowledges a pause slowly is paused by itself; one that is gone
+// stops nothing.
 func TestSwitchesAreSetInReverseOfTheirRelease(t *testing.T) {
 	m := newMemory()
 	var kinds []kube.Kind
@@ -23,11 +24,15 @@ func TestSwitchesAreSetInReverseOfTheirRelease(t *testing.T) {
 		{Group: "azimuth.stackhpc.com", Kind: "Cluster", Namespace: "ns", Name: "azimuth"},
 		{Group: "network.azure.com", Kind: "VirtualNetwork", Namespace: "ns", Name: "net"},
 		{Kind: "Secret", Namespace: "ns", Name: "none"},
+		{Group: capi.GroupCore, Kind: "MachineHealthCheck", Namespace: "ns", Name: "check"},
+		{Group: capi.GroupCore, Kind: "MachineHealthCheck", Namespace: "ns", Name: "gone"},
 		{Group: capi.GroupCore, Kind: "Cluster", Namespace: "ns", Name: "cluster"}} {
 		k := kube.Kind{GroupKind: ref.GroupKind(), Version: "v1", Namespaced: true}
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.APIVersion(),
 			"kind": ref.Kind, "metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace}}}
-		m.store(u)
+		if ref.Name != "gone" {
+			m.store(u)
+		}
 		kinds, nodes = append(kinds, k), append(nodes, &graph.Node{Ref: ref})
 	}
 	var written []string
@@ -36,17 +41,20 @@ func TestSwitchesAreSetInReverseOfTheirRelease(t *testing.T) {
 		return nil
 	}
 	p := NewPauser(m, m, kinds, nil)
+	if err := p.PauseFirst(t.Context(), nodes); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.PauseOwn(t.Context(), nodes); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"azimuth", "addon", "net"}; !slices.Equal(written, want) {
+	if want := []string{"check", "azimuth", "addon", "net"}; !slices.Equal(written, want) {
 		t.Errorf("paused %v, want %v", written, want)
 	}
 	written = nil
 	if err := p.UnpauseOwn(t.Context(), nodes); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"net", "addon", "azimuth"}; !slices.Equal(written, want) {
+	if want := []string{"net", "addon", "azimuth", "check"}; !slices.Equal(written, want) {
 		t.Errorf("unpaused %v, want %v", written, want)
 	}
 }

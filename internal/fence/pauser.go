@@ -84,9 +84,21 @@ func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) error {
 	return p.changeOwn(ctx, switched, p.rows.Pause)
 }
 
-// UnpauseOwn gives back the switches that PauseOwn set.
+// UnpauseOwn gives back the switches that PauseOwn and PauseFirst set.
 func (p *Pauser) UnpauseOwn(ctx context.Context, nodes []*graph.Node) error {
-	return p.changeOwn(ctx, p.switched(nodes), p.rows.Unpause)
+	return p.changeOwn(ctx, append(p.switched(nodes), p.First(nodes)...), p.rows.Unpause)
+}
+
+// First returns the nodes that PauseFirst pauses.
+func (p *Pauser) First(nodes []*graph.Node) []*graph.Node {
+	return slices.DeleteFunc(slices.Clone(nodes),
+		func(n *graph.Node) bool { return !p.rows.Row(n.GroupKind()).PausesFirst() })
+}
+
+// PauseFirst pauses the nodes whose controllers take long to acknowledge a pause, each by itself,
+// before their Cluster is paused.
+func (p *Pauser) PauseFirst(ctx context.Context, nodes []*graph.Node) error {
+	return p.changeOwn(ctx, p.First(nodes), p.rows.PauseFirst)
 }
 
 // switched returns the nodes that have a switch of their own, except for Clusters, in the order in
@@ -100,12 +112,14 @@ func (p *Pauser) switched(nodes []*graph.Node) []*graph.Node {
 	return switched
 }
 
+// changeOwn changes one node after the other. One that is gone has no switch.
 func (p *Pauser) changeOwn(ctx context.Context, nodes []*graph.Node,
 	fn func(obj map[string]any) bool) error {
 	for _, n := range nodes {
-		if err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) {
+		err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) {
 			return fn(u.Object), nil
-		}); err != nil {
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
