@@ -118,6 +118,7 @@ const (
 	CodeNotWorking         Code = "not-working"
 	CodeSharedKept         Code = "shared-kept"
 	CodeMaxPause           Code = "max-pause"
+	CodePreCopy            Code = "pre-copy"
 	CodeCopyLeft           Code = "copy-left"
 	CodeStoreAway          Code = "store-away"
 	CodeWorkloadAPI        Code = "workload-api"

@@ -103,6 +103,15 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"with it; or move it alone, or with a longer limit.",
 		},
 		{
+			Code: CodePreCopy, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A move copies a workload cluster while its source works on it, and in the pause " +
+				"only what has changed since. That was not possible, or what had been copied did not fit " +
+				"any more and was removed, so all of it is copied in the pause.",
+			Next: "Nothing: the pause is a few seconds longer. When a removal failed, its objects are " +
+				"left on the target, paused, and the workload cluster is not moved: roll the operation back, " +
+				"which removes them.",
+		},
+		{
 			Code: CodeCopyLeft, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A move was given back to the source without its target. The copies that it " +
 				"has made are left there, paused: their controllers do not reconcile them.",

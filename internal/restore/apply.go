@@ -49,8 +49,11 @@ func (c *created) addUnfinished(o Object, live *unstructured.Unstructured) {
 // what is missing.
 func (r *run) apply(ctx context.Context, h *catalog.StepHandle, made *created, unit string,
 	o Object) error {
-	if o.Action == Adopt {
+	switch {
+	case o.Action == Adopt:
 		return r.checkAdopted(ctx, o)
+	case o.Ours:
+		return r.update(ctx, made, unit, o)
 	}
 	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 	if err != nil {

@@ -48,6 +48,9 @@ func checkCollisions(ctx context.Context, p *planner) error {
 				continue
 			}
 			p.existing[n.Ref] = string(lives[i].GetUID())
+			if p.isCopied(n) && lives[i].GetDeletionTimestamp() == nil {
+				continue
+			}
 			want, err := decodeObject(p.rows(), p.Contents, n.Ref)
 			if err != nil {
 				return err

@@ -77,6 +77,9 @@ const polls = 16
 type RunOptions struct {
 	Plan     *Plan
 	Contents Contents
+	// Before are the contents from which a pre-copy made the objects of the plan that are Ours; what
+	// is the same in both is not written again. Nil means that all of them are.
+	Before Contents
 	// Modifiers are those of the plan; Run needs them, and what removes things does not.
 	Modifiers *modify.Document
 	Reader    Reader
@@ -103,6 +106,11 @@ type Hooks struct {
 	// StepSuffix is appended to the phases of steps that belong to no unit, where one operation
 	// carries out several plans.
 	StepSuffix string
+	// PreCopy is for a caller that copies units while the source works on them, and again, by another
+	// plan, what has changed since (Input.Copied). The run ends with the paused copy of each unit,
+	// once controllers have acknowledged its pause, and its steps have names of their own. Then
+	// PreCopy is called with the UIDs of the objects that it created.
+	PreCopy func(u Unit, uids map[object.Ref]string)
 	// RequirePause: a copy whose Cluster is not paused before its first release is an error
 	// (*unpausedError), since somebody else released it. Without it such a Cluster is adopted.
 	RequirePause bool

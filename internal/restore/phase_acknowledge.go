@@ -42,6 +42,9 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 	if err := r.awaitPause(ctx, wanted); err != nil {
 		return err
 	}
+	if r.isUntouched(u) {
+		return nil // its pre-copy has waited for what follows
+	}
 	// for controllers that publish nothing, and for the caches of those that do
 	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err

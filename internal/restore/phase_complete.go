@@ -12,7 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
+func (r *run) ownersStep(unit string) catalog.Step { return r.copyStep(unit, "owners") }
 
 // completeOwners adds the owners of this unit to shared objects: a Secret that two Clusters own is
 // created before either of them.
@@ -30,7 +30,8 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	return r.Journal.Do(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, r.ownersStep(unit), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
 		return r.each(objects, func(o Object) error {
 			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
@@ -66,8 +67,8 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 	})
 }
 
-func clusterStatusStep(unit string) catalog.Step {
-	return catalog.Step{Unit: unit, Phase: "cluster-status"}
+func (r *run) clusterStatusStep(unit string) catalog.Step {
+	return r.copyStep(unit, "cluster-status")
 }
 
 // completeCluster gives the Cluster its status and then its managedFields, once all other objects
@@ -86,10 +87,13 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	if len(clusters) == 0 {
 		return nil
 	}
-	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
+	return r.Journal.Do(ctx, r.clusterStatusStep(u.Name), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		var made created
 		if err := r.each(clusters, func(o Object) error {
+			if r.isCurrent(o) {
+				return nil
+			}
 			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
 				return err

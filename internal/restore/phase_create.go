@@ -29,11 +29,21 @@ func (r *run) createWaves(ctx context.Context, u Unit, late bool) error {
 }
 
 func (r *run) createStep(unit string, wave int) catalog.Step {
-	step := catalog.Step{Unit: unit, Phase: "create", Wave: wave}
+	step := r.copyStep(unit, "create")
+	step.Wave = wave
 	if unit == "" {
 		step.Phase += r.Hooks.StepSuffix
 	}
 	return step
+}
+
+// copyStep returns a step of the copy of a unit. A pre-copy has steps of its own, since the copy
+// itself does the same again.
+func (r *run) copyStep(unit, phase string) catalog.Step {
+	if r.Hooks.PreCopy != nil && unit != "" {
+		phase = "pre-" + phase
+	}
+	return catalog.Step{Unit: unit, Phase: phase}
 }
 
 // createWave creates the objects of a wave, all at once: none of them owns another.

@@ -118,7 +118,7 @@ func (r *run) findMarked(ctx context.Context, parts []Unit) error {
 }
 
 func (r *run) findMark(ctx context.Context, o Object) error {
-	if !o.isCreated() || r.uid(o.Ref) != "" {
+	if !r.isCreated(o) || r.uid(o.Ref) != "" {
 		return nil
 	}
 	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
@@ -139,7 +139,7 @@ func (r *run) checkCascade(ctx context.Context, on lister, parts []Unit) error {
 	toDelete := map[string]object.Ref{}
 	for _, u := range parts {
 		for _, o := range u.Objects {
-			if uid := r.uid(o.Ref); o.isCreated() && uid != "" {
+			if uid := r.uid(o.Ref); r.isCreated(o) && uid != "" {
 				toDelete[uid] = o.Ref
 			}
 		}
@@ -168,9 +168,11 @@ func (r *run) checkCascade(ctx context.Context, on lister, parts []Unit) error {
 	return nil
 }
 
-// isCreated reports whether this operation creates an object, and does not only complete what
-// another one created. In a plan from marks, a lost operation created it.
-func (o Object) isCreated() bool { return o.Action == Create && (o.UID == "" || o.Ours) }
+// isCreated reports whether a run of the plan creates an object, and does not only complete what
+// another operation or a pre-copy created. In a plan from marks, a lost operation created it.
+func (r *run) isCreated(o Object) bool {
+	return o.Action == Create && (o.UID == "" || o.Ours && r.Plan.FromMarks)
+}
 
 // undoStep undoes a step. In a plan from marks nothing was done before: removing is a step of its
 // own there.
@@ -201,7 +203,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 		if err := r.undoOwners(ctx, u.Name); err != nil {
 			return err
 		}
-		if err := r.undoStep(ctx, clusterStatusStep(u.Name),
+		if err := r.undoStep(ctx, r.clusterStatusStep(u.Name),
 			func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
 			return err // the Cluster goes with its wave
 		}
@@ -218,7 +220,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 			return r.each(wave, func(obj Object) error {
 				r.Journal.Progress("objects undone", r.done.Add(1), r.total)
 				switch {
-				case !obj.isCreated():
+				case !r.isCreated(obj):
 					return nil
 				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Needed[obj.Ref]:
 					return r.leave(ctx, obj)
@@ -300,7 +302,7 @@ func (r *run) isPausedCopy(live *unstructured.Unstructured) bool {
 // hasCreated reports whether any object of a unit is known to be ours: journaled, or marked.
 func (r *run) hasCreated(u Unit) bool {
 	return slices.ContainsFunc(u.Objects, func(o Object) bool {
-		return o.isCreated() && r.uid(o.Ref) != ""
+		return r.isCreated(o) && r.uid(o.Ref) != ""
 	})
 }
 
@@ -336,7 +338,7 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 // undoOwners removes the owner references of a unit from shared objects, which the garbage
 // collector would delete together with their last owner.
 func (r *run) undoOwners(ctx context.Context, unit string) error {
-	return r.undoStep(ctx, ownersStep(unit), func(ctx context.Context,
+	return r.undoStep(ctx, r.ownersStep(unit), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		var objects []Object
 		for _, o := range r.Plan.Shared.Objects {

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/task"
@@ -41,6 +42,9 @@ type phase struct {
 	run    func(ctx context.Context, r *run, u Unit, s *unitState) error
 }
 
+// phaseAcknowledge is the last phase of a pre-copy.
+const phaseAcknowledge = "acknowledge"
+
 // phaseBeforeRelease is the first phase that cannot be taken back.
 const phaseBeforeRelease = "before-release"
 
@@ -64,7 +68,7 @@ var unitPhases = []phase{
 		s.paused, s.repaired = byUs, byHand && s.creates
 		return err
 	}},
-	{"acknowledge", unitState.acknowledges, func(ctx context.Context, r *run, u Unit,
+	{phaseAcknowledge, unitState.acknowledges, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.waitAcknowledged(ctx, u)
 	}},
@@ -146,6 +150,15 @@ func (s unitState) releases() bool { return !s.released && !s.noRelease && !s.ad
 
 func (s unitState) createsLate() bool { return s.released || s.releases() }
 
+// phases returns the phases of a run.
+func (r *run) phases() []phase {
+	if r.Hooks.PreCopy == nil {
+		return unitPhases
+	}
+	last := slices.IndexFunc(unitPhases, func(p phase) bool { return p.name == phaseAcknowledge })
+	return unitPhases[:last+1]
+}
+
 // enterStage waits for a place in a stage. A unit that stays paused needs none: it shows nothing of
 // the controllers, and would be a canary for nobody.
 func (r *run) enterStage(ctx context.Context, u Unit, s *unitState) error {
@@ -169,7 +182,7 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) (staged bool, err error) 
 	}
 	limited, cancel := r.limit(ctx, u)
 	defer cancel()
-	for _, p := range unitPhases {
+	for _, p := range r.phases() {
 		if p.name == phaseBeforeRelease {
 			limited = ctx
 		}

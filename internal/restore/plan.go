@@ -136,7 +136,8 @@ type Object struct {
 	Action Action `json:"action"`
 	Reason string `json:"reason,omitempty"`
 	// UID on the target, when it was there at planning. An object with a UID and the action Create
-	// was created by another operation, which did not write its status: this one does.
+	// that is not Ours was created by another operation, which did not write its status: this one
+	// does.
 	UID string `json:"uid,omitempty"`
 	// Owners to write; dropped ones are left out.
 	Owners []object.Ref `json:"owners,omitempty"`
@@ -149,7 +150,8 @@ type Object struct {
 	Checked bool `json:"checked,omitempty"`
 	// Paused: it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
-	// Ours: it was created by an operation whose journal is lost, and has the UID of then.
+	// Ours: it was created by an operation whose journal is lost, or by the pre-copy of this one, and
+	// has the UID of then.
 	Ours bool `json:"ours,omitempty"`
 	// Users are the units that need a shared object. They are blocked when it fails.
 	Users []string `json:"users,omitempty"`

@@ -46,8 +46,11 @@ type Prober interface {
 
 // Input is what a plan is made from.
 type Input struct {
-	Snapshot  *snapshot.Snapshot
-	Contents  Contents // of the nodes that Nodes returns
+	Snapshot *snapshot.Snapshot
+	Contents Contents // of the nodes that Nodes returns
+	// Copied are the UIDs of objects on the target that a pre-copy of this operation created. They are
+	// brought up to date.
+	Copied    map[object.Ref]string
 	Source    Snapshot // names the snapshot
 	Target    object.Side
 	Reader    Reader

@@ -117,7 +117,8 @@ func ownedByLate(g *graph.Graph, n *graph.Node) bool {
 func (p *planner) object(n *graph.Node, wave int) Object {
 	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n),
 		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused, Modified: p.modifiedPaths[n.Ref]}
-	if o.UID != "" && !p.left[n] {
+	o.Ours = p.isCopied(n)
+	if o.UID != "" && !p.left[n] && !o.Ours {
 		o.Action = Adopt
 	}
 	_, o.Checked = p.checked.Load(n.Ref)

@@ -31,6 +31,7 @@ type run struct {
 	stages     *stages
 	shared     *sharedState
 	lastWrites lastWrites
+	current    currentObjects
 	accepted   map[string]bool // units whose state the operator accepts
 	publishers publishers
 
@@ -93,6 +94,9 @@ func newRun(ctx context.Context, o RunOptions) *run {
 	plan.Units = slices.Clone(plan.Units)
 	o.Plan = &plan
 	o.Contents = withModifiers(o.Contents, o.Modifiers, o.Kinds, o.Rows)
+	if o.Before != nil {
+		o.Before = withModifiers(o.Before, o.Modifiers, o.Kinds, o.Rows)
+	}
 	return &run{
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},

@@ -235,11 +235,18 @@ func TestUndoLeavesAUnitThatWasReleased(t *testing.T) {
 	}
 }
 
-// TestUndoLeavesWhatAnotherOperationCreated: an object that this operation completed is not its
-// own.
-func TestUndoLeavesWhatAnotherOperationCreated(t *testing.T) {
-	if (Object{Action: Create, UID: "1"}).isCreated() || !(Object{Action: Create}).isCreated() ||
-		(Object{Action: Adopt, UID: "1"}).isCreated() {
-		t.Error("an object of another operation counts as created")
+// TestUndoLeavesWhatAnotherPlanCreated: an object that this plan completed, or that a pre-copy
+// created, is not its own. If the undo of a batch removed a Cluster of the pre-copy, the garbage
+// collector would delete what is left of that.
+func TestUndoLeavesWhatAnotherPlanCreated(t *testing.T) {
+	r := newRun(t.Context(), RunOptions{Plan: &Plan{}})
+	if r.isCreated(Object{Action: Create, UID: "1"}) || !r.isCreated(Object{Action: Create}) ||
+		r.isCreated(Object{Action: Adopt, UID: "1"}) ||
+		r.isCreated(Object{Action: Create, UID: "1", Ours: true}) {
+		t.Error("an object of another plan counts as created")
+	}
+	r = newRun(t.Context(), RunOptions{Plan: &Plan{FromMarks: true}})
+	if !r.isCreated(Object{Action: Create, UID: "1", Ours: true}) {
+		t.Error("an object of a lost operation does not count as created")
 	}
 }

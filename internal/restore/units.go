@@ -158,6 +158,10 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 		var once sync.Once
 		leave = func(atWork bool) { once.Do(func() { r.stages.leave(atWork) }) }
 	}
+	if err == nil && r.Hooks.PreCopy != nil {
+		r.Hooks.PreCopy(u, r.createdUIDs(u))
+		return
+	}
 	if err != nil || r.Plan.Spec.NoRelease || u.Held {
 		leave(false)
 		if err == nil {
@@ -218,8 +222,13 @@ func (r *run) reportFailure(ctx context.Context, u Unit, err error) {
 	if isMachines(err) {
 		code = object.CodeObserve
 	}
-	r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: code,
-		Message: err.Error(), Hint: object.HintOf(err)})
+	f := object.Finding{Severity: object.Error, Code: code, Message: err.Error(),
+		Hint: object.HintOf(err)}
+	if r.Hooks.PreCopy != nil {
+		f.Severity, f.Code, f.Hint = object.Warning, object.CodePreCopy, ""
+		f.Message = "it is copied in its pause, since it could not be before: " + f.Message
+	}
+	r.report(ctx, u.Name, f)
 }
 
 func creates(u Unit) bool {

@@ -1,0 +1,142 @@
+package restore
+
+import (
+	"context"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// This file brings a pre-copy up to date. A pre-copy (Hooks.PreCopy) is the paused copy of a unit
+// that was made while the source worked on it. Another plan, made when the source is paused, has
+// its objects as Ours (Input.Copied): those that changed on the source since are written again.
+
+// isCopied reports whether the object of a node was created on the target by the pre-copy.
+func (p *planner) isCopied(n *graph.Node) bool {
+	uid := p.Copied[n.Ref]
+	return uid != "" && uid == p.existing[n.Ref]
+}
+
+// createdUIDs returns the UIDs of the objects of a unit that this run created.
+func (r *run) createdUIDs(u Unit) map[object.Ref]string {
+	uids := map[object.Ref]string{}
+	for _, o := range u.Objects {
+		if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
+			uids[o.Ref] = uid
+		}
+	}
+	return uids
+}
+
+// currentObjects remembers which objects are as the pre-copy has them.
+type currentObjects struct {
+	mu    sync.Mutex
+	known map[object.Ref]bool
+}
+
+// isCurrent reports whether nothing has to be written of an object: the pre-copy has created it,
+// and what was captured for that is equal to what is copied now. What differs by the pause alone is
+// equal.
+func (r *run) isCurrent(o Object) bool {
+	if o.Action == Skip {
+		return true
+	}
+	if !o.Ours || o.Action != Create || r.Before == nil {
+		return false
+	}
+	r.current.mu.Lock()
+	defer r.current.mu.Unlock()
+	is, known := r.current.known[o.Ref]
+	if known {
+		return is
+	}
+	before, err := decodeObject(r.Rows, r.Before, o.Ref)
+	if err == nil {
+		var now *unstructured.Unstructured
+		if now, err = decodeObject(r.Rows, r.Contents, o.Ref); err == nil {
+			is = len(equality.Differences(r.Rows, before.Object, now.Object, equality.All)) == 0
+		}
+	}
+	if r.current.known == nil {
+		r.current.known = map[object.Ref]bool{}
+	}
+	r.current.known[o.Ref] = is
+	return is
+}
+
+// isUntouched reports whether this run has nothing to write of a unit.
+func (r *run) isUntouched(u Unit) bool {
+	for _, o := range early(u.Objects) {
+		if !r.isCurrent(o) {
+			return false
+		}
+	}
+	return true
+}
+
+// update writes an object that the pre-copy created as it is in the snapshot: its values, its
+// status and, with the others of its wave, its managedFields. It may run again after a crash at any
+// point. Once a release was begun it writes nothing: the copy was verified before that, and what
+// differs is the work of controllers. A host that took the operation over may lack the record of
+// the wave, but not that of the release.
+func (r *run) update(ctx context.Context, made *created, unit string, o Object) error {
+	if r.isCurrent(o) {
+		return nil
+	}
+	if release, err := r.Journal.State(ctx, releaseStep(unit)); err != nil || release != "" {
+		return err
+	}
+	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+	if err != nil {
+		return err
+	}
+	k := r.kinds[o.GroupKind()]
+	body := source.DeepCopy()
+	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
+		return err
+	}
+	if k.Status {
+		delete(body.Object, "status") // the write ignores it
+	}
+	ctx = r.withMark(ctx)
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
+		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID ||
+			live.GetDeletionTimestamp() != nil) {
+			return nil, &deletedError{}
+		}
+		if err == nil && o.GroupKind() == capi.Cluster && !r.isPausedCopy(live) {
+			err = &unpausedError{unit}
+		}
+		if err == nil {
+			// After the read: what another host, which has taken the operation over, writes after this
+			// makes the write fail.
+			err = r.Journal.Alive(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return r.takeOver(ctx, k, body, live)
+	})
+	if err == nil {
+		err = r.Journal.Alive(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	r.setAlive(o.Ref)
+	if o.GroupKind() == capi.Cluster {
+		return nil // completeCluster
+	}
+	if live, err = r.applyStatus(ctx, k, live, source); err != nil {
+		return err
+	}
+	r.finishLater(ctx, made, k, unit, o, source, live)
+	return nil
+}
