@@ -33,6 +33,7 @@ type batch struct {
 	Source map[string]objectState `json:"source"`
 
 	contents *snapshot.Contents // not stored: load reads it from the source again
+	before   *snapshot.Contents // of the pre-copy; not stored
 	ids      *store.ContentIDs  // nil without a signing key
 }
 
@@ -42,8 +43,9 @@ type objectState struct {
 	Unit            string `json:"unit,omitempty"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
-	// Content is set for a Cluster only: an id of its content without our lock, which changes the
-	// resourceVersion in each run.
+	// Content is set for a Cluster only, whose resourceVersion our lock changes in each run, and for
+	// what is paused first, whose controller may publish later that its Cluster is paused, too. It is
+	// an id of the content without that.
 	Content string `json:"content,omitempty"`
 }
 
@@ -80,19 +82,19 @@ func (m *run) loadBatches(ctx context.Context) error {
 
 // planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies
 // it in the bucket, plans the copy, and stores the batch.
-func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch, error) {
-	r, err := m.takeSnapshot(ctx)
+func (m *run) planBatch(ctx context.Context, number int, units []string,
+	before *snapshot.Contents) (*batch, error) {
+	r, contents, err := m.takeSnapshot(ctx, units)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: r.Contents}
+		contents: contents, before: before}
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
-	m.keepShared(r.Live.Graph)
 	findings, err := m.notPaused(r.Live, b.contents, units)
 	if err != nil {
 		return nil, err
@@ -101,8 +103,12 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
-		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings})
+	already, err := m.fitting(ctx, r.Live, units)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := m.planCopy(ctx, restore.Input{Snapshot: r.Live, Contents: contents, Source: name,
+		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings, Copied: already})
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +116,8 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	for _, o := range b.planned() {
 		n := r.Live.Graph.Node(o.Ref)
 		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
-		if n.GroupKind() == capi.Cluster {
-			text, err := withoutLock(r.Contents, n.Ref)
+		if n.GroupKind() == capi.Cluster || m.Rows.Row(n.GroupKind()).PausesFirst() {
+			text, err := withoutPause(contents, n.Ref)
 			if err != nil {
 				return nil, err
 			}
@@ -127,7 +133,6 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
-	b.dropOthers(r.Live.Graph)
 	m.batches = append(m.batches, b)
 	return b, nil
 }
@@ -141,22 +146,6 @@ func (m *run) ownersOf(ctx context.Context, units []string) (map[string]ownershi
 		}
 	}
 	return ownership.Of(ctx, m.Store, ids)
-}
-
-// dropOthers frees what the snapshot holds besides the objects of the batch, so that memory follows
-// the units in flight and not the fleet. What is copied of the batch goes when its unit is done.
-func (b *batch) dropOthers(g *graph.Graph) {
-	ours := map[object.Ref]bool{}
-	for _, u := range append([]restore.Unit{b.Copy.Shared}, b.Copy.Units...) {
-		for _, o := range u.Objects {
-			ours[o.Ref] = true
-		}
-	}
-	for _, n := range g.Nodes {
-		if !ours[n.Ref] {
-			b.contents.Drop(n.Ref)
-		}
-	}
 }
 
 // keepShared marks the objects of a graph as shared that were shared when the move was planned.
@@ -279,7 +268,7 @@ func (b *batch) compare(v *sourceCapture, unit string) error {
 		case n.UID != was.UID:
 			return &ChangedError{Why: ref + " was deleted and created again"}
 		case was.Content != "":
-			text, err := withoutLock(v.contents, n.Ref)
+			text, err := withoutPause(v.contents, n.Ref)
 			if err != nil {
 				return err
 			}

@@ -52,13 +52,17 @@ func (b *batch) hasContent(id string, text []byte) bool {
 	return id == hex.EncodeToString(sum[:])
 }
 
-// withoutLock returns a Cluster without our lock, its resourceVersion and its managed fields.
-func withoutLock(c *snapshot.Contents, ref object.Ref) ([]byte, error) {
+// withoutPause returns an object without our lock and what publishes its pause, its resourceVersion
+// and its managed fields.
+func withoutPause(c *snapshot.Contents, ref object.Ref) ([]byte, error) {
 	u, err := decode(c, ref)
 	if err != nil {
 		return nil, err
 	}
 	capi.Unannotate(u.Object, capi.AnnotationOperation)
+	if ref.GroupKind() != capi.Cluster {
+		capi.RemovePaused(u.Object)
+	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
 	text, err := u.MarshalJSON()

@@ -9,6 +9,8 @@
 //   - shared object: an object that several units need. It is copied with the first of them, and
 //     retired when nothing on the source needs it.
 //   - batch: the units that are paused together and are in one snapshot.
+//   - pre-copy: the paused copy of a unit that is made while the source works on it. In the pause
+//     it gets what has changed since.
 //   - lock: the annotation mgmtd.dev/operation "<operation>/<run>" on each Cluster of the source.
 //   - hand-over: the ownership record in the bucket names the target. It is the point of no return.
 //   - release: the copy is unpaused on the target. Retire: the unit is deleted on the source.
@@ -16,9 +18,11 @@
 //
 // # The states of a unit
 //
-//	pending ── pause ──▶ paused ── snapshot, copy, verify ──▶ copied ── hand-over ──▶ handed-over
-//	   ▲                                                        │
-//	   └────────────────── give back, roll back ────────────────┘
+//	pending ── lock, pre-copy, pause ──▶ paused ── snapshot, copy, verify ──▶ copied
+//	   ▲                                                                        │   │
+//	   └─────────────────────────── give back, roll back ───────────────────────┘   │ hand-over
+//	                                                                                ▼
+//	                                                                           handed-over
 //
 //	handed-over ── release ──▶ released ── retire ──▶ retired
 //	     ▲                        │
@@ -28,7 +32,8 @@
 // leaves its copy there, and the unit in given-back.
 //
 // Units move in batches: those of a batch are paused together and are in one snapshot. From there
-// each unit proceeds by itself.
+// each unit proceeds by itself. While the target's controllers take a batch over, the next one is
+// locked and copied.
 //
 // # Invariants
 //

@@ -216,7 +216,10 @@ func (m *run) removeCopy(ctx context.Context, h *catalog.StepHandle, b *batch,
 	if err := m.takeBackHandOver(ctx, h, u); err != nil {
 		return err
 	}
-	return m.undoBatch(ctx, b, []string{u.Name}, false, nil)
+	if err := m.undoBatch(ctx, b, []string{u.Name}, false, nil); err != nil {
+		return err
+	}
+	return m.undoPreCopy(ctx, u.Name)
 }
 
 // takeBackHandOver makes sure that a hand-over which was begun, and failed, never takes place. The

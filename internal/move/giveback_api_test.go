@@ -17,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // touching writes to a Machine of the unit of an order when its hand-over begins, and leaves it as
@@ -203,4 +204,37 @@ func (fx *fixture) interruptBesideHandOver(unit, handed string) {
 	if u := fx.get(fx.at, clusterRef(fx.namespace, unit)); !capi.PausedByUs(u.Object) {
 		fx.t.Error("an interrupted move has given back what it had copied")
 	}
+}
+
+// TestAPIMovePausesFirstWhatAcknowledgesSlowly: a MachineHealthCheck has acknowledged its own pause
+// before its Cluster is paused, and a rollback gives both back.
+func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
+	fx := newFixture(t, "pause-first")
+	o := fx.order(doMove)
+	var checks []object.Ref
+	for ref := range fx.was {
+		if ref.Kind == "MachineHealthCheck" && unitName(ref.Name) == classyUnits[0] {
+			checks = append(checks, ref)
+		}
+	}
+	if len(checks) == 0 {
+		t.Fatal("it has none")
+	}
+	o.Kill = &kill{Point: inside, Step: "ns/" + classyUnits[0] + "/pause", Write: 1}
+	_, err := fx.run(o)
+	must(t, err)
+	cluster := fx.get(0, clusterRef(fx.namespace, classyUnits[0]))
+	paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+	if lock := cluster.GetAnnotations()[capi.AnnotationOperation]; paused || lock == "" {
+		t.Errorf("the Cluster: paused %t, lock %q", paused, lock)
+	}
+	for _, ref := range checks {
+		if why := capi.NotAcknowledged(fx.get(0, ref).Object, "True"); why != "" {
+			t.Errorf("%s: %s", ref, why)
+		}
+	}
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.ended(true, st))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -94,17 +95,20 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
-	return m.awaitPaused(ctx, unit, m.Tuning.Wait)
+	return m.awaitPaused(ctx, unit, nil, m.Tuning.Wait)
 }
 
-// confirmLock records the lock that a pause has just set. When another host has taken over the
-// operation meanwhile, that record is refused, and the lock and the pause are taken back: the
-// other host may have ended the operation already, so that nobody else would. A lock of the other
-// host has a higher number and stays.
-func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object.Ref) error {
+// confirmLock records the lock that was just set. When another host has taken over the operation
+// meanwhile, that record is refused, and the lock and the pause are taken back: the other host may
+// have ended the operation already, so that nobody else would. A lock of the other host has a
+// higher number and stays. nodes are the objects of the unit. With paused it records since when the
+// unit is paused.
+func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object.Ref,
+	nodes []*graph.Node, paused bool) error {
 	values := []catalog.Value{{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))}}
 	earlier, err := h.Values(ctx)
-	if _, noted := earlier[sinceValue]; !noted && err == nil {
+	if noted := earlier[sinceValue]; paused && err == nil &&
+		(len(noted) == 0 || string(noted) == noSince) {
 		var since []byte
 		since, err = json.Marshal(m.pausedFrom(h.Step().Unit))
 		values = append(values, catalog.Value{Key: sinceValue, Data: since})
@@ -133,7 +137,17 @@ func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object
 	if !ours {
 		return errors.Join(err, readErr)
 	}
-	return errors.Join(err, m.policy.Allow(ctx, ref), back(true))
+	return errors.Join(err, m.policy.Allow(ctx, ref), m.pauser.UnpauseOwn(ctx, m.pauser.First(nodes)),
+		back(true))
+}
+
+// lockHolder returns the lock of a Cluster of the source; "" when it has none.
+func (m *run) lockHolder(ctx context.Context, cluster object.Ref) (holder string, err error) {
+	err = m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
+		holder = u.GetAnnotations()[capi.AnnotationOperation]
+		return false, nil
+	})
+	return holder, err
 }
 
 // locked reports whether any run of this operation holds the lock of a source Cluster.

@@ -23,13 +23,16 @@ import (
 )
 
 // TestAPIMoveWithoutRecordsResumesFromItsJournal: without ownership records only the journal knows
-// of a hand-over. A crash behind it is resumed, one before it can be rolled back.
+// of a hand-over. A crash behind it is resumed, one before it can be rolled back. One in a
+// pre-copy, of which the target lacked the namespace when the move was planned, can be resumed.
 func TestAPIMoveWithoutRecordsResumesFromItsJournal(t *testing.T) {
 	fx := newFixture(t, "nofence")
 	fx.noFence = true
 	for _, c := range []crash{
 		{First: kill{Point: before, Step: "ns/w-00003/release"}},
-		{First: kill{Point: inside, Step: "-/create-b1/02", Write: 1, Answered: true}, Back: true},
+		{First: kill{Point: inside, Step: "-/create-p1/02", Write: 1, Answered: true}, Back: true},
+		{First: kill{Point: inside, Step: "ns/w-00003/pre-create/02", Write: 1, Answered: true},
+			Fresh: true},
 	} {
 		r := fx.crash(c)
 		if r.states == 0 {
@@ -192,7 +195,7 @@ func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
 	ref := clusterRef(fx.namespace, unit)
 	e := fx.carryOut(fx.order(doMove).restrict(fx.namespace, unit), catalog.Failed,
 		func(_ context.Context, r catalog.StepRecord) error {
-			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
+			if r.Step.Phase != "lock" || r.State != catalog.StepBegun {
 				return nil
 			}
 			return fx.tryChange(fx.at, ref, func(u *unstructured.Unstructured) {

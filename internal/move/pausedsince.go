@@ -15,6 +15,18 @@ func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Pha
 // the time of its last attempt, which may be one to undo it.
 const sinceValue = "since"
 
+// noSince is that value before the pause is set, and once it has ended.
+const noSince = "null"
+
+// beginSince records that a unit is not paused yet, unless an earlier attempt has paused it.
+func beginSince(ctx context.Context, h *catalog.StepHandle) error {
+	earlier, err := h.Values(ctx)
+	if err != nil || len(earlier[sinceValue]) > 0 {
+		return err
+	}
+	return h.Record(ctx, catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})
+}
+
 // PausedSince returns, by unit, since when a workload cluster has no controller, as the steps of a
 // move say: since its pause was begun on the source, unless that was undone, until its release on
 // the target; and since it was paused there again.
@@ -32,7 +44,11 @@ func PausedSince(ctx context.Context, c *catalog.Catalog, id catalog.OperationID
 			return nil, err
 		}
 		var noted time.Time
-		if json.Unmarshal(values[sinceValue], &noted) == nil && noted.Before(since[unit]) &&
+		if string(values[sinceValue]) == noSince && !isRepaused(steps, unit) {
+			delete(since, unit)
+			continue
+		}
+		if json.Unmarshal(values[sinceValue], &noted) == nil && !noted.IsZero() &&
 			!isRepaused(steps, unit) {
 			since[unit] = noted
 		}

@@ -82,20 +82,24 @@ func (k kill) String() string {
 type end struct {
 	State, Message string
 	Findings       []string // those that are errors
+	PreCopies      []string // the warnings about them
 }
 
-// findings reads the errors in the history of an operation.
-func findings(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (texts []string,
-	err error) {
-	for e, err := range c.Watch(ctx, id, 0) {
+// readFindings reads the findings in the history of an operation.
+func (e *end) readFindings(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) error {
+	for event, err := range c.Watch(ctx, id, 0) {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if f := e.Finding; f != nil && f.Severity == object.Error {
-			texts = append(texts, fmt.Sprintf("%s %v: %s", f.Code, f.Ref, f.Message))
+		switch f := event.Finding; {
+		case f == nil:
+		case f.Severity == object.Error:
+			e.Findings = append(e.Findings, fmt.Sprintf("%s %v: %s", f.Code, f.Ref, f.Message))
+		case f.Code == object.CodePreCopy:
+			e.PreCopies = append(e.PreCopies, event.Unit+": "+f.Message)
 		}
 	}
-	return texts, nil
+	return nil
 }
 
 // runOrder is the main function of such a process.
@@ -287,8 +291,8 @@ func (o order) carryOn(ctx context.Context, with move.Options, op catalog.Operat
 	if _, err := c.SetState(ctx, op.ID, state, why); err != nil {
 		return end{}, err
 	}
-	texts, err := findings(context.WithoutCancel(ctx), c, op.ID)
-	return end{string(state), why.Message, texts}, err
+	e := end{State: string(state), Message: why.Message}
+	return e, e.readFindings(context.WithoutCancel(ctx), c, op.ID)
 }
 
 // journal returns the options of a journal with a mirror. onStep sees a step once its record is in

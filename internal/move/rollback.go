@@ -131,7 +131,17 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 			}
 		}
 	}
-	if !shared || len(errs) > 0 || len(m.batches) == 0 {
+	for _, u := range m.Plan.Copy.Units {
+		if !back(u.Name) || stuck[u.Name] {
+			continue
+		}
+		if err := m.undoPreCopy(ctx, u.Name); err != nil {
+			stuck[u.Name] = true
+			errs = append(errs, fmt.Errorf("remove what was copied of %s before its pause: %w", u.Name,
+				err))
+		}
+	}
+	if !shared || len(errs) > 0 || len(m.batches)+len(m.pre.plans) == 0 {
 		return stuck, errs
 	}
 	needed, err := m.usedOnTarget(ctx)
@@ -143,17 +153,26 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
 		}
 	}
+	for _, p := range slices.Backward(m.pre.plans) {
+		if err := m.undoPlan(ctx, p, preCopyHooks(p), nil, true, needed); err != nil {
+			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
+		}
+	}
 	return stuck, errs
 }
 
 func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bool,
 	needed map[object.Ref]bool) error {
+	return m.undoPlan(ctx, b, restore.Hooks{StepSuffix: b.suffix()}, units, shared, needed)
+}
+
+// undoPlan removes what was copied by the plan of a batch or a pre-copy.
+func (m *run) undoPlan(ctx context.Context, b *batch, hooks restore.Hooks, units []string,
+	shared bool, needed map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
 			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
-			Rows:      m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: b.suffix()},
+			Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Hooks: hooks,
 		},
 		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Needed: needed,
 	})
@@ -167,7 +186,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 		return nil, err
 	}
 	ours := map[object.Ref]bool{}
-	for _, b := range m.batches {
+	for _, b := range m.copies() {
 		for _, o := range b.Copy.Shared.Objects {
 			ours[o.Ref] = true
 		}

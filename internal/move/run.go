@@ -2,19 +2,15 @@ package move
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // DefaultConcurrency is the largest size of a batch when Tuning names no number. All workload
@@ -36,6 +32,7 @@ type run struct {
 	captures *captureCache
 	began    time.Time
 	batches  []*batch
+	pre      preCopies
 	pauser   *fence.Pauser // of the source
 	// policy and returns are the admission policies of the source and of the target.
 	policy, returns *fence.Policy
@@ -82,7 +79,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		policy:  policyOf(o.Source),
 		returns: policyOf(o.Target),
 		refused: map[string]bool{}, pausedAt: map[string]time.Time{}, returned: map[string]bool{},
-		epochs: map[string]int64{},
+		epochs: map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			retired: map[string]bool{}, left: map[string]bool{}}}
 	if m.Units == nil {
@@ -94,6 +91,9 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		}
 	}
 	m.captures.seen = m.keepShared
+	if err := m.loadPreCopies(ctx); err != nil {
+		return nil, err
+	}
 	return m, m.loadBatches(ctx)
 }
 
@@ -138,9 +138,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 
 // moveBatches moves the units of the batches that earlier runs planned, and then all others. An
 // error is that of ctx.
-func (m *run) moveBatches(ctx context.Context) (err error) {
+func (m *run) moveBatches(ctx context.Context) error {
 	for _, b := range m.batches {
-		m.copyAndHandOver(ctx, b)
+		m.copyAndHandOver(ctx, b, nil)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -149,20 +149,13 @@ func (m *run) moveBatches(ctx context.Context) (err error) {
 		}
 	}
 	if !m.enough(ctx) {
-		if err = m.prepareBatches(ctx); err != nil {
-			m.fail(ctx, "", err)
+		if err := m.prepareBatches(ctx); err != nil {
+			m.fail(ctx, "", err) // the batches would fail for the same reason, and be paused for nothing
+		} else {
+			m.beginBatches(ctx, m.unplanned())
 		}
 	}
-	for _, units := range m.unplanned() {
-		if err != nil {
-			break // the next one would fail for the same reason, and be paused for nothing
-		}
-		// After a batch without a single moved unit the next one would most likely fail, too, and
-		// its units would be paused for nothing.
-		if m.enough(ctx) || !m.begin(ctx, units) {
-			break
-		}
-	}
+	m.unlockOthers(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -171,7 +164,10 @@ func (m *run) moveBatches(ctx context.Context) (err error) {
 
 // prepareBatches does what comes before the first pause of a unit.
 func (m *run) prepareBatches(ctx context.Context) error {
-	if err := m.dryRun(ctx, slices.Concat(m.unplanned()...)); err != nil {
+	// What an earlier run has begun to copy was asked about then.
+	units := slices.DeleteFunc(slices.Concat(m.unplanned()...),
+		func(unit string) bool { return len(m.preCopiesOf([]string{unit})) > 0 })
+	if err := m.dryRun(ctx, units); err != nil {
 		return err
 	}
 	return m.pauseShared(ctx)
@@ -247,11 +243,17 @@ func (m *run) blocked() int {
 func (m *run) left() int {
 	n := 0
 	for _, u := range m.Plan.Copy.Units {
-		if !m.isBlocked(u) && !m.over(u.Name) && !m.results.failed[u.Name] {
+		if !m.isBlocked(u) && !m.over(u.Name) && !m.hasFailed(u.Name) {
 			n++
 		}
 	}
 	return n
+}
+
+func (m *run) hasFailed(unit string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.results.failed[unit]
 }
 
 func (m *run) fail(ctx context.Context, unit string, err error) {
@@ -268,202 +270,6 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 	if m.results.first == nil {
 		m.results.first = err
-	}
-}
-
-// begin pauses units, plans their batch, copies it and hands it over. It reports whether at least
-// one unit was retired, or is blocked by a shared object, which says nothing of the next batch.
-// Units that cannot be paused, or whose batch cannot be planned, are unpaused: the source
-// reconciles them while the cause is fixed, and a resume begins from scratch with them.
-func (m *run) begin(ctx context.Context, units []string) bool {
-	var mu sync.Mutex
-	var paused []string
-	var g task.Group
-	since := time.Now()
-	for _, unit := range units {
-		g.Go(func() error {
-			err := task.Call(func() error { return m.pause(ctx, unit, since) })
-			if err != nil {
-				m.fail(ctx, unit, err)
-				m.unpauseSource(ctx, unit)
-				return nil
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			paused = append(paused, unit)
-			return nil
-		})
-	}
-	g.Finish()
-	if len(paused) == 0 || ctx.Err() != nil {
-		return false
-	}
-	slices.Sort(paused)
-	// The snapshot and the plan of the batch are no step: they change neither side. A run that
-	// dies before the batch is stored plans it again.
-	number := len(m.batches) + 1
-	limited, cancel := m.limitBatch(ctx, paused)
-	b, err := m.planBatch(limited, number, paused)
-	if limited.Err() != nil && ctx.Err() == nil && err != nil {
-		err = context.Cause(limited)
-	}
-	cancel()
-	if err != nil {
-		_, readErr := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), batchName(number))
-		for _, unit := range paused {
-			m.fail(ctx, unit, err)
-			if errors.Is(readErr, catalog.ErrNotFound) {
-				m.unpauseSource(ctx, unit)
-			}
-		}
-		return false
-	}
-	m.copyAndHandOver(ctx, b)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.ContainsFunc(paused, func(unit string) bool {
-		return m.results.retired[unit] || m.results.byShared[unit]
-	})
-}
-
-// unpauseSource lets the source reconcile a unit again for which no batch was planned.
-func (m *run) unpauseSource(ctx context.Context, unit string) {
-	if err := m.unpause(ctx, unit, false, catalog.UnitPending); err != nil {
-		m.fail(ctx, unit, fmt.Errorf("unpause it on the source: %w", err))
-	}
-}
-
-// copyAndHandOver copies the units of a batch to the target, hands them over, releases them there
-// and retires them on the source.
-func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
-	m.unpauseBlocked(ctx, b)
-	todo := b.Copy
-	todo.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
-		func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
-	if len(todo.Units) == 0 || todo.Blocked {
-		return
-	}
-	if err := m.load(ctx, b); err != nil {
-		m.failAll(ctx, todo.Units, err)
-		m.giveBackAll(ctx, b, todo.Units, nil)
-		return
-	}
-	all := slices.Clone(todo.Units)
-	for _, u := range todo.Units {
-		m.continueClock(u.Name)
-		if err := m.lockAgain(ctx, u.Name); err != nil {
-			m.fail(ctx, u.Name, err)
-		}
-	}
-	todo.Units = slices.DeleteFunc(todo.Units,
-		func(u restore.Unit) bool { return m.results.failed[u.Name] })
-	healthy, err := m.carryOver(ctx, b, &todo)
-	if ctx.Err() != nil {
-		return
-	}
-	m.note(todo.Units, healthy, err)
-	m.giveBackAll(ctx, b, all, healthy)
-	m.retire(ctx, b, healthy)
-}
-
-// carryOver carries out the plan of a batch on the target, and returns the units that are well
-// there.
-func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan) (healthy []restore.Unit,
-	err error) {
-	var mu sync.Mutex
-	tuning := m.Tuning
-	tuning.Canary, tuning.Observe = "", 0
-	err = restore.Run(ctx, restore.RunOptions{
-		Plan: todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
-		Writer: m.Target.Writer, Prober: m.Target.Prober, Kinds: m.Target.Kinds, Rows: m.Rows,
-		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
-		Hooks: restore.Hooks{
-			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
-			BeforeRelease: func(ctx context.Context, u restore.Unit) error {
-				return m.handOver(ctx, u, b)
-			},
-			EpochMark: m.epochMark,
-			Limit:     m.limit,
-			OnFailed:  func(ctx context.Context, u restore.Unit) { m.giveBack(ctx, b, u) },
-			OnBlocked: func(u restore.Unit) {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				m.results.byShared[u.Name] = true
-			},
-			OnHealthy: func(u restore.Unit) {
-				mu.Lock()
-				defer mu.Unlock()
-				healthy = append(healthy, u)
-			},
-			OnUnhealthy: restore.Repause,
-		},
-	})
-	return healthy, err
-}
-
-// lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is
-// no error once its retirement was begun: retireUnit deletes the Cluster last, except for its
-// Binding.
-func (m *run) lockAgain(ctx context.Context, unit string) error {
-	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
-	if err != nil {
-		return err
-	}
-	retiring, err := m.Journal.State(ctx, retireStep(unit))
-	if err != nil {
-		return err
-	}
-	err = m.holdLock(ctx, unit, handedOver == catalog.StepDone)
-	if retiring != "" && apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
-	for _, u := range units {
-		m.fail(ctx, u.Name, err)
-	}
-}
-
-// note records which units of a copy failed. Their findings are in the history already.
-func (m *run) note(units, healthy []restore.Unit, err error) {
-	if err == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, u := range units {
-		if !slices.ContainsFunc(healthy, func(w restore.Unit) bool { return w.Name == u.Name }) {
-			m.results.failed[u.Name] = true
-		}
-	}
-	if incomplete, ok := errors.AsType[*restore.IncompleteError](err); ok && incomplete.First != nil {
-		m.results.stopped = m.results.stopped || incomplete.Stopped
-		err = incomplete.First
-	}
-	if m.results.first == nil {
-		m.results.first = err
-	}
-}
-
-// unpauseBlocked unpauses on the source the units of a batch that are blocked: nothing of them is
-// on the target.
-func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
-	for _, u := range b.Copy.Units {
-		if !u.Blocked && !b.Copy.Blocked || m.over(u.Name) {
-			continue
-		}
-		for _, f := range b.Copy.Findings {
-			if f.Severity >= object.Error && f.Concerns(u.Name) {
-				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
-			}
-		}
-		if err := m.unpause(ctx, u.Name, false, catalog.UnitBlocked); err != nil {
-			m.fail(ctx, u.Name, err)
-			continue
-		}
-		m.Units[u.Name] = catalog.UnitBlocked
 	}
 }
 

@@ -152,12 +152,16 @@ func (k kill) kind() string {
 		kind = batchSuffix.ReplaceAllString(step.Phase, "")
 	}
 	if k.Undo {
-		kind = "undo " + kind
+		kind = "undo " + completing.ReplaceAllString(kind, "completion")
 	}
 	return kind
 }
 
-var batchSuffix = regexp.MustCompile(`-b\d+$`)
+var (
+	batchSuffix = regexp.MustCompile(`-[bp]\d+$`)
+	// completing are steps that are undone together with the objects that they have completed.
+	completing = regexp.MustCompile(`^(pre-)?(owners|cluster-status)$`)
+)
 
 // kinds returns the kinds of the steps in which processes die, in their order.
 func (c crash) kinds() []string {

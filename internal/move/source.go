@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // ChangedError means that the source differs from what the copy was made from.
@@ -33,53 +35,137 @@ func (e *ChangedError) Hint() string {
 		"back, and move again"
 }
 
+func lockStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "lock"} }
+
 func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "pause"} }
 
-// pause pauses a unit of the source: it sets lock and switch, then waits for every object that
-// acknowledges a pause. A condition Paused=True that an earlier pause left behind would pass at
-// once. So every object must show Paused=False before the switch is set.
-func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
+// lockUnit locks a unit of the source, which works on it until it is paused. A condition
+// Paused=True that an earlier pause left behind would pass for a new one at once. So every object
+// must show Paused=False first. Objects whose controllers take long to acknowledge a pause are
+// paused here, each by itself, and pause waits for them.
+func (m *run) lockUnit(ctx context.Context, unit string, since time.Time) error {
+	return m.Journal.Do(ctx, lockStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
+		ref, nodes, err := m.sourceUnit(ctx, unit, since)
+		if err != nil {
+			return err
+		}
+		return m.lockFirst(ctx, h, ref, nodes)
+	})
+}
+
+// lockFirst waits until the source works on a unit, arms the admission policy for it, and locks it.
+func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, ref object.Ref,
+	nodes []*graph.Node) error {
+	unit := h.Step().Unit
+	if err := m.awaitAtWork(ctx, ref, nodes, m.pauseWait()); err != nil {
+		return err
+	}
+	if err := m.armFor(ctx, unit, ref); err != nil {
+		return err
+	}
+	if err := m.takeLock(ctx, h, ref, nodes, false); err != nil {
+		return err
+	}
+	return m.pauseFirst(ctx, unit, ref, nodes)
+}
+
+// pauseFirst pauses what PauseFirst does, under the lock of this run. A process that was suspended
+// after it had seen the lock takes that back.
+func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
+	nodes []*graph.Node) error {
+	if err := m.pauser.PauseFirst(ctx, nodes); err != nil {
+		return err
+	}
+	holder, err := m.lockHolder(ctx, ref)
+	if err != nil || holder == m.lock() {
+		return err
+	}
+	return errors.Join(&LockedError{Workload: unit, Holder: holder},
+		m.pauser.UnpauseOwn(ctx, m.pauser.First(nodes)))
+}
+
+// pause pauses a unit of the source that is locked, and waits for every object that acknowledges a
+// pause. What PauseFirst has paused comes first, while the workload cluster is at work, and the
+// units of a batch wait for each other before their Clusters are paused.
+func (m *run) pause(ctx context.Context, unit string, since time.Time, together *meeting) error {
+	defer together.leave(unit)
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
-		ref, err := clusterRef(unit)
+		if err := beginSince(ctx, h); err != nil {
+			return err
+		}
+		ref, nodes, err := m.sourceUnit(ctx, unit, since)
 		if err != nil {
 			return err
 		}
-		captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
+		holder, err := m.lockHolder(ctx, ref)
+		switch {
+		case err != nil:
+		case holder != m.lock(): // an earlier run locked it, or died while it gave it back
+			err = m.lockFirst(ctx, h, ref, nodes)
+		default:
+			err = m.pauseFirst(ctx, unit, ref, nodes) // those that are new
+		}
 		if err != nil {
 			return err
 		}
-		nodes := nodesOf(captured.graph, unit)
 		limit := m.pauseWait()
-		if err := m.awaitAtWork(ctx, ref, nodes, limit); err != nil {
+		if err := m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, limit,
+			m.pauser.NotPaused)); err != nil {
 			return err
 		}
-		if err := m.armFor(ctx, unit, ref); err != nil {
+		if err := together.wait(ctx, unit); err != nil {
 			return err
 		}
 		m.startClock(unit)
-		err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
-			if err := m.mayLock(unit, u); err != nil {
-				return false, err
-			}
-			if u.GetDeletionTimestamp() != nil {
-				return false, fmt.Errorf("%s is being deleted", ref)
-			}
-			locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
-			capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
-			return m.Rows.Pause(u.Object) || !locked, nil
-		})
-		if err == nil {
-			err = m.confirmLock(ctx, h, ref)
-		}
-		if err != nil {
+		if err := m.takeLock(ctx, h, ref, nodes, true); err != nil {
 			return err
 		}
-		// after the lock: nothing is set under somebody else's
 		if err := m.pauser.PauseOwn(ctx, nodes); err != nil {
 			return err
 		}
-		return errors.Join(m.tooLong(m.awaitPaused(ctx, unit, limit)), h.SetUnit(catalog.UnitPaused))
+		err = m.awaitPaused(ctx, unit, nodes, limit)
+		return errors.Join(m.tooLong(err), h.SetUnit(catalog.UnitPaused))
 	})
+}
+
+// sourceUnit returns the Cluster and the objects of a unit, as a capture that began after since
+// shows them.
+func (m *run) sourceUnit(ctx context.Context, unit string, since time.Time) (object.Ref,
+	[]*graph.Node, error) {
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return ref, nil, err
+	}
+	captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
+	if err != nil {
+		return ref, nil, err
+	}
+	return ref, nodesOf(captured.graph, unit), nil
+}
+
+// acknowledgement is what the units of a batch wait for once they are paused.
+const acknowledgement = "the source's controllers to acknowledge the pause"
+
+// takeLock writes the lock of this run to the Cluster of a unit, and with pause its switch as well.
+// nodes are the objects of the unit.
+func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster object.Ref,
+	nodes []*graph.Node, pause bool) error {
+	unit := h.Step().Unit
+	err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
+		if err := m.mayLock(unit, u); err != nil {
+			return false, err
+		}
+		if u.GetDeletionTimestamp() != nil {
+			return false, fmt.Errorf("%s is being deleted", cluster)
+		}
+		locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
+		capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
+		return pause && m.Rows.Pause(u.Object) || !locked, nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.confirmLock(ctx, h, cluster, nodes, pause)
 }
 
 // namespacesOf returns the namespaces in which the plan, and that of its batch, has objects of a
@@ -122,19 +208,26 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 		})
 }
 
-// awaitPaused captures the source, waits until all objects of a unit acknowledged the pause and no
-// provider blocks the move, and then for Tuning.Settle if controllers of some publish nothing. One
-// that has acknowledged the pause of an object is in the middle of nothing with it, since it
-// reconciles an object once at a time. What is written all the same is found before the hand-over
-// (unchanged).
-func (m *run) awaitPaused(ctx context.Context, unit string, limit time.Duration) error {
-	captured, err := m.captures.of(ctx, time.Now(), m.namespacesOf(unit))
-	if err != nil {
+// awaitPaused waits until all objects of a unit acknowledged the pause and no provider blocks the
+// move, and then for Tuning.Settle if controllers of some publish nothing. nodes are the objects of
+// before the pause; a capture that runs meanwhile shows those that came since. A controller that
+// has acknowledged the pause of an object is in the middle of nothing with it, since it reconciles
+// an object once at a time. What is written all the same is found before the hand-over (unchanged).
+func (m *run) awaitPaused(ctx context.Context, unit string, nodes []*graph.Node,
+	limit time.Duration) error {
+	var captured *sourceCapture
+	g, gctx := task.WithContext(ctx)
+	g.Go(func() error { return m.await(gctx, nodes, acknowledgement, limit, m.pauser.NotPaused) })
+	g.Go(func() (err error) {
+		captured, err = m.captures.of(gctx, time.Now(), m.namespacesOf(unit))
+		return err
+	})
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	var silent atomic.Bool
-	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
-		"acknowledge the pause", limit, noteSilent(&silent, m.pauser.NotPaused)); err != nil {
+	if err := m.await(ctx, nodesOf(captured.graph, unit), acknowledgement, limit,
+		noteSilent(&silent, m.pauser.NotPaused)); err != nil {
 		return err
 	}
 	if !silent.Load() {
@@ -161,47 +254,52 @@ func (m *run) await(ctx context.Context, nodes []*graph.Node, what string, limit
 	return m.pauser.Await(ctx, nodes, what, limit, problem)
 }
 
-// unpause undoes the pause of a unit of the source. With wait it waits until the controllers
-// reconcile the unit again. Without it, the next pause waits for that.
+// unpause undoes the pause of a unit of the source, and its lock. With wait it waits until the
+// controllers reconcile the unit again. Without it, the next pause waits for that.
 func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog.UnitState) error {
-	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context,
-		h *catalog.StepHandle) error {
-		ref, err := clusterRef(unit)
-		if err != nil {
-			return err
+	undo := func(ctx context.Context, h *catalog.StepHandle) error {
+		return m.unpauseIn(ctx, h, unit, wait, state)
+	}
+	if err := m.Journal.Undo(ctx, pauseStep(unit), undo); err != nil {
+		return err
+	}
+	return m.Journal.Undo(ctx, lockStep(unit), undo) // one that died in between was never paused
+}
+
+// unpauseIn is unpause in one of the two steps.
+func (m *run) unpauseIn(ctx context.Context, h *catalog.StepHandle, unit string, wait bool,
+	state catalog.UnitState) error {
+	ref, nodes, err := m.sourceUnit(ctx, unit, time.Time{})
+	if err != nil {
+		return err
+	}
+	if err := m.beforeUnpause(ctx, unit, ref, nodes); err != nil {
+		return err
+	}
+	unpaused, staysPaused := false, false
+	err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		if !m.locked(u) {
+			return false, nil // never paused by us, or unpaused by a run that died afterwards
 		}
-		captured, err := m.captures.of(ctx, time.Time{}, m.namespacesOf(unit))
-		if err != nil {
-			return err
+		if err := m.mayWrite(unit, u); err != nil {
+			return false, err
 		}
-		nodes := nodesOf(captured.graph, unit)
-		if err := m.beforeUnpause(ctx, unit, ref, nodes); err != nil {
-			return err
-		}
-		unpaused, staysPaused := false, false
-		err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
-			if !m.locked(u) {
-				return false, nil // never paused by us, or unpaused by a run that died afterwards
-			}
-			if err := m.mayWrite(unit, u); err != nil {
-				return false, err
-			}
-			unpaused = true
-			m.Rows.Unpause(u.Object)
-			capi.Unannotate(u.Object, capi.AnnotationOperation)
-			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
-			staysPaused = paused || annotated
-			return true, nil
-		})
-		if err != nil {
-			return err
-		}
-		if wait && unpaused && !staysPaused {
-			m.awaitReconciled(ctx, unit, nodes)
-		}
-		return h.SetUnit(state)
+		unpaused = true
+		m.Rows.Unpause(u.Object)
+		capi.Unannotate(u.Object, capi.AnnotationOperation)
+		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+		_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
+		staysPaused = paused || annotated
+		return true, nil
 	})
+	if err != nil {
+		return err
+	}
+	if wait && unpaused && !staysPaused {
+		m.awaitReconciled(ctx, unit, nodes)
+	}
+	err = h.Record(ctx, catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})
+	return errors.Join(err, h.SetUnit(state))
 }
 
 // beforeUnpause gives back what a pause set besides the switch of the Cluster: the objects of the

@@ -118,9 +118,12 @@ func (m *run) recordLate(ctx context.Context, u restore.Unit) {
 			"record says that the source has it back: " + err.Error(), Hint: object.HintOf(err)}))
 }
 
-// inBatch reports whether a batch has a unit, so that its copy may be on the target.
+// copies returns all plans by which something was copied to the target.
+func (m *run) copies() []*batch { return slices.Concat(m.pre.plans, m.batches) }
+
+// inBatch reports whether a batch or a pre-copy has a unit, so that its copy may be on the target.
 func (m *run) inBatch(unit string) bool {
-	return slices.ContainsFunc(m.batches, func(b *batch) bool {
+	return slices.ContainsFunc(m.copies(), func(b *batch) bool {
 		return slices.Contains(b.units(), unit)
 	})
 }
@@ -174,7 +177,7 @@ func (m *run) reportLeft(ctx context.Context) error {
 // sharedLeft reports whether copies of shared objects may be on the target, or objects stay paused
 // on the source because of them.
 func (m *run) sharedLeft() bool {
-	return slices.ContainsFunc(m.batches, func(b *batch) bool {
+	return slices.ContainsFunc(m.copies(), func(b *batch) bool {
 		return slices.ContainsFunc(b.Copy.Shared.Objects,
 			func(o restore.Object) bool { return o.Action != restore.Skip })
 	}) || len(m.batches) > 0 && len(m.pausedShared(m.Plan.Copy)) > 0

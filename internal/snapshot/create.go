@@ -64,9 +64,9 @@ type Options struct {
 	TTL time.Duration
 	// Interval is that of the schedule that creates the snapshot; 0 without a schedule.
 	Interval time.Duration
-	// WithContents returns the objects in memory too, so that the caller needs no identity to read
-	// them back. They are all read.
-	WithContents bool
+	// WithLive returns the graph in memory too; Result.Fetch reads objects of it from the source, so
+	// that the caller needs no identity.
+	WithLive bool
 	// ExactLimit is capture.Options.ExactLimit.
 	ExactLimit int
 	// WithoutRelated and ListScope are those of capture.Options, of CaptureInMemory alone.
@@ -137,9 +137,25 @@ type Result struct {
 	// NotRemembered is why the next run has to read and write everything, if it has to: the state
 	// could not be updated.
 	NotRemembered error
-	// Live and Contents are what was stored, if Options.WithContents is set.
-	Live     *Snapshot
-	Contents *Contents
+	// Live is what was stored, if Options.WithLive is set.
+	Live *Snapshot
+
+	cut    *capture.Cut
+	source capture.Source
+}
+
+// Fetch reads objects of the graph of Live from the source, as they are in the snapshot. It returns
+// an error that wraps capture.ErrHistory when one cannot be read as of then. It may run again.
+func (r *Result) Fetch(ctx context.Context, nodes []*graph.Node) (*Contents, error) {
+	contents, err := newContents(nil)
+	if err != nil {
+		return nil, err
+	}
+	err = capture.Fetch(ctx, r.source, r.cut, nodes, func(n *graph.Node, raw []byte) error {
+		_, err := contents.put(n.Ref, raw)
+		return err
+	})
+	return contents, err
 }
 
 // Create creates a snapshot: it captures the source at one resourceVersion, writes packs, shards,
@@ -206,12 +222,12 @@ func createWithin(ctx context.Context, o Options) (*Result, error) {
 		NotRestorable: captured.cut.Graph.NotRestorable(),
 		Omitted:       captured.cut.Omitted, Unread: captured.cut.Unread, PassedOver: passed,
 		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
-		Contents: captured.contents}
+		cut: captured.cut, source: o.Source}
 	if before != nil {
 		result.Before = &before.Counts
 	}
 	result.NotRemembered = r.remember(ctx, parent, captured, written, signed)
-	if o.WithContents {
+	if o.WithLive {
 		result.Live = &Snapshot{Envelope: signed.Envelope, About: captured.about,
 			Graph: captured.cut.Graph, Omitted: captured.cut.Omitted, store: o.Store}
 	}
@@ -232,8 +248,7 @@ type captured struct {
 	head     incremental.Head
 	packs    []store.Key // that hold objects of the cut
 	packKeys incremental.Keys
-	read     int64     // objects whose bytes came from the source
-	contents *Contents // nil: not asked for
+	read     int64 // objects whose bytes came from the source
 
 	speculative []incremental.Shard // written before the cut was known
 	// moved are nodes of shards of the parent, or of speculative ones, that are in other packs
@@ -244,23 +259,13 @@ type captured struct {
 // capture captures the source and writes the objects that are not stored yet into packs. No more
 // than a few packs are in memory at once.
 func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*captured, error) {
-	var contents *Contents
-	if r.WithContents {
-		var err error
-		if contents, err = newContents(nil); err != nil {
-			return nil, err
-		}
-	}
 	is, err := parent.Inspect(ctx, r.Source, r.Scope, r.Providers, r.Writer, r.Rows)
 	if err != nil {
 		return nil, err
 	}
-	var baseline *capture.Baseline
-	if contents == nil { // else all objects have to be read
-		baseline = parent.Baseline(is)
-	}
+	baseline := parent.Baseline(is)
 	about := func(cut *capture.Cut) About { return r.about(cut, is.Head.Providers) }
-	w := &objectWriter{options: r.Options, parent: parent, began: r.began.UTC(), contents: contents,
+	w := &objectWriter{options: r.Options, parent: parent, began: r.began.UTC(),
 		incremental: baseline != nil, about: about, added: map[*graph.Node]*store.PackRef{}}
 	defer w.abort() // does nothing to packs that are closed
 	if err := w.nextPacks(ctx); err != nil {
@@ -278,12 +283,12 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 		return nil, err
 	}
 	return &captured{cut: cut, about: about(cut), head: is.Head, packs: packs, packKeys: keys,
-		read: w.read, contents: contents, moved: nodeSet(w.pending), speculative: w.speculative}, nil
+		read: w.read, moved: nodeSet(w.pending), speculative: w.speculative}, nil
 }
 
 // remember stores what the next run can use.
 func (r *run) remember(ctx context.Context, parent *incremental.Parent, c *captured, w *written,
 	signed store.Signed) error {
 	return r.chain.Remember(ctx, parent, r.Source, incremental.Run{Snapshot: signed, Head: c.head,
-		Shards: w.shards, Cut: c.cut, Keys: w.keys, Shared: r.WithContents}, r.Now)
+		Shards: w.shards, Cut: c.cut, Keys: w.keys, Shared: r.WithLive}, r.Now)
 }

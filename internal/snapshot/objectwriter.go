@@ -20,8 +20,7 @@ type objectWriter struct {
 	options     Options
 	parent      *incremental.Parent
 	began       time.Time
-	contents    *Contents // nil: not asked for
-	incremental bool      // the capture has a baseline
+	incremental bool // the capture has a baseline
 	about       func(*capture.Cut) About
 
 	packs []*store.PackWriter // objects go to the last one
@@ -117,11 +116,6 @@ func (w *objectWriter) add(n *graph.Node, raw []byte) error {
 	name, err := entryName(n)
 	if err != nil {
 		return err
-	}
-	if w.contents != nil {
-		if _, err := w.contents.put(n.Ref, raw); err != nil {
-			return err
-		}
 	}
 	id, key := w.parent.FindPack(name, n.Content)
 	n.ContentID, n.Pack = id, string(key)
