@@ -37,9 +37,9 @@
 //
 // # Invariants
 //
-//   - I1: the source is paused from before the copy begins until it is retired, and the copy is
-//     paused until the hand-over is recorded. At no moment do two management clusters reconcile one
-//     workload cluster.
+//   - I1: the source is paused from before its last snapshot until it is retired, and the copy is
+//     paused from its first object until the hand-over is recorded. At no moment do two management
+//     clusters reconcile one workload cluster.
 //   - I2: nothing is deleted on the source before its snapshot is verified in the bucket, its copy
 //     is verified on the target, and the copy is healthy after its release.
 //   - I5: every step reads before it writes, and may run twice. Until the hand-over of a unit its
