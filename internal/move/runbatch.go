@@ -22,7 +22,7 @@ import (
 type readyBatch struct {
 	units  []string
 	before *snapshot.Contents // of the pre-copy; may be nil
-	done   chan struct{}
+	work   task.Group
 }
 
 // beginBatches moves one batch after the other. While the target's controllers take a batch over,
@@ -43,13 +43,19 @@ func (m *run) beginBatches(ctx context.Context, batches [][]string) {
 				next = m.makeReady(ctx, batches[i+1])
 			}
 		}
-		<-now.done
+		m.awaitReady(ctx, now)
 		if !m.begin(ctx, now, released) {
 			break
 		}
 	}
 	if next != nil {
-		<-next.done
+		m.awaitReady(ctx, next)
+	}
+}
+
+func (m *run) awaitReady(ctx context.Context, r *readyBatch) {
+	if err := r.work.Wait(); err != nil { // a panic
+		m.fail(ctx, "", err)
 	}
 }
 
@@ -73,20 +79,14 @@ func (m *run) unlockOthers(ctx context.Context) {
 // makeReady locks units and copies them, in a goroutine of its own. Those that cannot be locked
 // fail.
 func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
-	r := &readyBatch{done: make(chan struct{})}
-	since := time.Now()
-	go func() {
-		defer close(r.done)
-		if err := task.Call(func() error {
-			r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
-			if len(r.units) > 0 && ctx.Err() == nil {
-				r.before = m.preCopy(ctx, r.units, since)
-			}
-			return nil
-		}); err != nil {
-			m.fail(ctx, "", err)
+	r, since := &readyBatch{}, time.Now()
+	r.work.Go(func() error {
+		r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
+		if len(r.units) > 0 && ctx.Err() == nil {
+			r.before = m.preCopy(ctx, r.units, since)
 		}
-	}()
+		return nil
+	})
 	return r
 }
 
