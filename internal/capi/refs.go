@@ -136,6 +136,16 @@ func valueOf(o gjson.Result, key string) (value gjson.Result) {
 	return value
 }
 
+// LabelsOf returns the labels of an object.
+func LabelsOf(o gjson.Result) map[string]string {
+	labels := map[string]string{}
+	o.Get("metadata.labels").ForEach(func(k, v gjson.Result) bool {
+		labels[k.String()] = v.String()
+		return true
+	})
+	return labels
+}
+
 // RefOf reads a reference {apiGroup or apiVersion or group, kind, namespace, name}. to and
 // namespace stand for what it does not say.
 func RefOf(v gjson.Result, to object.GroupKind, namespace string,

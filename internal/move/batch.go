@@ -49,8 +49,6 @@ type objectState struct {
 	Content string `json:"content,omitempty"`
 }
 
-func (b *batch) name() string { return batchName(b.Number) }
-
 func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
 
 // suffix ends the names of steps that belong to no unit, so that each batch has its own.
@@ -58,8 +56,24 @@ func (b *batch) suffix() string { return fmt.Sprintf("-b%d", b.Number) }
 
 // loadBatches reads the batches that earlier runs planned.
 func (m *run) loadBatches(ctx context.Context) error {
+	return m.eachStored(ctx, batchName, func(b *batch) error {
+		if err := b.setIDs(m.Store); err != nil {
+			return err
+		}
+		if err := m.leaveReturned(ctx, b); err != nil {
+			return err
+		}
+		m.batches = append(m.batches, b)
+		return nil
+	})
+}
+
+// eachStored calls fn for the stored batches, or pre-copies, that name gives the names of, from
+// number 1 on.
+func (m *run) eachStored(ctx context.Context, name func(number int) string,
+	fn func(b *batch) error) error {
 	for number := 1; ; number++ {
-		text, err := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), batchName(number))
+		text, err := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), name(number))
 		if errors.Is(err, catalog.ErrNotFound) {
 			return nil
 		}
@@ -68,16 +82,22 @@ func (m *run) loadBatches(ctx context.Context) error {
 		}
 		b := &batch{}
 		if err := json.Unmarshal(text, b); err != nil {
-			return fmt.Errorf("decode %s of operation %s: %w", batchName(number), m.Operation, err)
+			return fmt.Errorf("decode %s of operation %s: %w", name(number), m.Operation, err)
 		}
-		if err := b.setIDs(m.Store); err != nil {
+		if err := fn(b); err != nil {
 			return err
 		}
-		if err := m.leaveReturned(ctx, b); err != nil {
-			return err
-		}
-		m.batches = append(m.batches, b)
 	}
+}
+
+// keep stores a batch or a pre-copy. It is stored before anything is done by its plan.
+func (m *run) keep(ctx context.Context, name string, b *batch) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	_, err = m.Catalog.PutBatchPlan(ctx, m.Journal.Operation(), name, bytes.NewReader(text))
+	return err
 }
 
 // planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies
@@ -125,12 +145,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 		}
 		b.Source[n.Ref.String()] = v
 	}
-	text, err := json.Marshal(b)
-	if err != nil {
-		return nil, fmt.Errorf("encode batch: %w", err)
-	}
-	if _, err := m.Catalog.PutBatchPlan(ctx, m.Journal.Operation(), b.name(),
-		bytes.NewReader(text)); err != nil {
+	if err := m.keep(ctx, batchName(number), b); err != nil {
 		return nil, err
 	}
 	m.batches = append(m.batches, b)
@@ -287,7 +302,7 @@ func (b *batch) compare(v *sourceCapture, unit string) error {
 	return nil
 }
 
-func decode(c *snapshot.Contents, ref object.Ref) (*unstructured.Unstructured, error) {
+func decode(c restore.Contents, ref object.Ref) (*unstructured.Unstructured, error) {
 	raw, err := c.Bytes(ref)
 	if err != nil {
 		return nil, err

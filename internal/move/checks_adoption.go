@@ -25,8 +25,9 @@ var (
 // getAndAdoptMachineSetsForDeployment); a MachineSet, Machines (core/reconcilers/machineset,
 // getAndAdoptMachinesForMachineSet); a kubeadm control plane, Machines of the control plane of its
 // Cluster (util/collections, AdoptableControlPlaneMachines). Afterwards it deletes Machines when it
-// has too many. What has a controller is left alone, whoever's selector matches it
-// (https://github.com/kubernetes-sigs/cluster-api/issues/6283), and copies have that of the source.
+// has too many. None of them adopts an object that has a controller, also when its selector matches
+// (https://github.com/kubernetes-sigs/cluster-api/issues/6283), and a copy has the controller that
+// the object has on the source.
 type adopter struct {
 	ref      object.Ref
 	adopts   object.GroupKind
@@ -77,7 +78,7 @@ func checkAdoption(ctx context.Context, c *checker) error {
 	owned := func(n *graph.Node) bool { return slices.Contains(kinds, n.GroupKind()) }
 	err := c.each(owned, func(n *graph.Node, o gjson.Result) {
 		if slices.Contains(kinds[:2], n.GroupKind()) && !c.controlled(n, o) {
-			a.orphans = append(a.orphans, orphan{n, labelsOf(o)})
+			a.orphans = append(a.orphans, orphan{n, capi.LabelsOf(o)})
 		}
 		a.addAdopter(n.Ref, o, false)
 	})
@@ -134,14 +135,6 @@ func (c *checker) controlled(n *graph.Node, o gjson.Result) bool {
 		})
 }
 
-func labelsOf(o gjson.Result) labels.Set {
-	set := labels.Set{}
-	for key, value := range o.Get("metadata.labels").Map() {
-		set[key] = value.String()
-	}
-	return set
-}
-
 // addAdopter adds an object that adopts others. A selector that is empty or cannot be read adopts
 // nothing: its controller ends with an error.
 func (a *adoption) addAdopter(ref object.Ref, o gjson.Result, target bool) {
@@ -174,7 +167,7 @@ func (a *adoption) addAdopter(ref object.Ref, o gjson.Result, target bool) {
 
 // clusterOf returns the name of the Cluster of a control plane: its label, else its owner.
 func clusterOf(o gjson.Result) string {
-	if name := labelsOf(o)[capi.LabelClusterName]; name != "" {
+	if name := capi.LabelsOf(o)[capi.LabelClusterName]; name != "" {
 		return name
 	}
 	for _, owner := range o.Get("metadata.ownerReferences").Array() {

@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"encoding/base64"
 	"slices"
 	"strings"
 
@@ -65,11 +64,7 @@ func (c *checker) kubeconfigOf(cluster *graph.Node) *workload.Kubeconfig {
 	if err != nil {
 		return nil
 	}
-	text, err := base64.StdEncoding.DecodeString(gjson.GetBytes(raw, "data.value").String())
-	if err != nil {
-		return nil
-	}
-	k, err := workload.Parse(text)
+	k, err := workload.ParseEncoded(gjson.GetBytes(raw, "data.value").String())
 	if err != nil {
 		return nil
 	}

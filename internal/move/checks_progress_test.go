@@ -38,8 +38,8 @@ func TestWhatAPauseInterruptsIsReported(t *testing.T) {
 			`{"conditions":[{"type":"TopologyReconciled","status":"False","reason":"ClusterUpgrading"}]}`),
 			core("MachineDeployment", "x", owned+`"spec":{"template":{"spec":{"version":"v1.34.0"}}}`)},
 			[]string{"warning upgrading: its topology is being upgraded or changed: Cluster w has a " +
-				"topology that is not reconciled (ClusterUpgrading), MachineDeployment x has version v1.34.0 and is to " +
-				"have v1.35.0; the pause "}},
+				"topology that is not reconciled (ClusterUpgrading), MachineDeployment x has version v1.34.0 " +
+				"and is to have v1.35.0; the pause "}},
 		"a version in short": {[]string{topology, kcp(owned + `"spec":{"version":"v1.35"}`)}, nil},
 		"a MachineDeployment that is not of the topology": {[]string{topology, core("MachineDeployment",
 			"x", `"spec":{"template":{"spec":{"version":"v1.34.0"}}}`)}, nil},

@@ -221,13 +221,8 @@ type captured struct {
 // Get implements restore.Reader.
 func (c captured) Get(_ context.Context, k kube.Kind, namespace, name string) (
 	*unstructured.Unstructured, error) {
-	raw, err := c.contents.Bytes(object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace,
+	return decode(c.contents, object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace,
 		Name: name})
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{}
-	return u, u.UnmarshalJSON(raw)
 }
 
 // reportRemovals reports what the source would refuse.

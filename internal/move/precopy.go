@@ -1,9 +1,7 @@
 package move
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,7 +88,7 @@ func (m *run) copyBefore(ctx context.Context, units []string, since time.Time,
 		p, err = m.planPreCopy(ctx, units, v)
 	}
 	if err == nil && p != nil {
-		err = m.runPreCopy(ctx, p, units, v.contents)
+		err = m.runPreCopy(ctx, p, v.contents)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -144,12 +142,7 @@ func (m *run) planPreCopy(ctx context.Context, units []string, v *sourceCapture)
 	if plan.Blocked || len(p.units()) == 0 {
 		return nil, nil
 	}
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("encode pre-copy: %w", err)
-	}
-	if _, err := m.Catalog.PutBatchPlan(ctx, m.Journal.Operation(), preCopyName(p.Number),
-		bytes.NewReader(text)); err != nil {
+	if err := m.keep(ctx, preCopyName(p.Number), p); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
@@ -158,17 +151,12 @@ func (m *run) planPreCopy(ctx context.Context, units []string, v *sourceCapture)
 	return p, nil
 }
 
-// runPreCopy carries out the plan of a pre-copy for units, with what they share.
-func (m *run) runPreCopy(ctx context.Context, p *batch, units []string,
-	contents *snapshot.Contents) error {
-	todo := p.Copy
-	todo.Units = slices.DeleteFunc(slices.Clone(todo.Units), func(u restore.Unit) bool {
-		return u.Blocked || !slices.Contains(units, u.Name)
-	})
+// runPreCopy carries out the plan of a pre-copy.
+func (m *run) runPreCopy(ctx context.Context, p *batch, contents *snapshot.Contents) error {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe, tuning.MaxFailures = "", 0, 0
 	return restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Contents: readOnly{contents}, Modifiers: m.Modifiers, Reader: m.Target.Reader,
+		Plan: &p.Copy, Contents: readOnly{contents}, Modifiers: m.Modifiers, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Prober: m.Target.Prober, Kinds: m.Target.Kinds, Rows: m.Rows,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{StepSuffix: preCopySuffix(p.Number), RequirePause: true,
@@ -183,18 +171,7 @@ func (m *run) runPreCopy(ctx context.Context, p *batch, units []string,
 
 // loadPreCopies reads the plans of the pre-copies of earlier runs.
 func (m *run) loadPreCopies(ctx context.Context) error {
-	for number := 1; ; number++ {
-		text, err := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), preCopyName(number))
-		if errors.Is(err, catalog.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		p := &batch{}
-		if err := json.Unmarshal(text, p); err != nil {
-			return fmt.Errorf("decode %s of operation %s: %w", preCopyName(number), m.Operation, err)
-		}
+	return m.eachStored(ctx, preCopyName, func(p *batch) error {
 		removed := map[string]bool{}
 		for _, unit := range p.units() {
 			state, err := m.Journal.State(ctx, preCopyRemovedStep(unit, p))
@@ -205,7 +182,8 @@ func (m *run) loadPreCopies(ctx context.Context) error {
 		}
 		p.leave(removed)
 		m.pre.plans = append(m.pre.plans, p)
-	}
+		return nil
+	})
 }
 
 // removePreCopy removes the pre-copy of a unit, which is copied in its pause, or not at all. One

@@ -37,7 +37,8 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 		tracedSteps(true, nil, []string{"create"})...)
 	want := []string{"away: undo pause", "create", "give back: give-back",
 		"give back: undo create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
-		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo completion", "undo create", "undo once",
+		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo completion",
+		"undo create", "undo once",
 		"undo pause", "undo rare", "verify-shared"}
 	matrix := matrixOf(there, backAgain, undone, returned)
 	sample := oneOfEachKind(matrix)

@@ -71,7 +71,7 @@ func (p *planner) listed(k kube.Kind, b *belonging, raw []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.GroupKind == capi.Cluster {
-		set := labels.Set(labelsOf(raw))
+		set := labels.Set(capi.LabelsOf(gjson.ParseBytes(raw)))
 		p.targetClusters[object.Key{Namespace: ref.Namespace, Name: ref.Name}] = set
 	}
 	switch {

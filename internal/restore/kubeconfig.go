@@ -28,11 +28,8 @@ const kubeconfigData = "data.value"
 
 // readKubeconfig reads the kubeconfig of a Secret. problem says why it cannot be used.
 func readKubeconfig(secret []byte) (k *workload.Kubeconfig, problem string) {
-	text, err := decodeBase64(gjson.GetBytes(secret, kubeconfigData).String())
-	if err != nil || len(text) == 0 {
-		return nil, "it holds no kubeconfig"
-	}
-	if k, err = workload.Parse(text); err != nil {
+	k, err := workload.ParseEncoded(gjson.GetBytes(secret, kubeconfigData).String())
+	if err != nil {
 		return nil, err.Error()
 	}
 	return k, ""
@@ -106,11 +103,7 @@ func liveKubeconfig(ctx context.Context, reader Reader, ref object.Ref) (*worklo
 // kubeconfigOf returns the kubeconfig of a Secret; nil when there is none that can be used.
 func kubeconfigOf(secret *unstructured.Unstructured) *workload.Kubeconfig {
 	value, _, _ := unstructured.NestedString(secret.Object, "data", "value")
-	text, err := decodeBase64(value)
-	if err != nil {
-		return nil
-	}
-	k, err := workload.Parse(text)
+	k, err := workload.ParseEncoded(value)
 	if err != nil {
 		return nil
 	}

@@ -30,18 +30,18 @@ func (p *planner) findPlatform(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.addPlatform(n.Name, capi.PlatformNamespace(n.Name, labelsOf(raw)))
+		p.addPlatform(n.Name, capi.PlatformNamespace(n.Name, capi.LabelsOf(gjson.ParseBytes(raw))))
 	}
 	if err := p.listPlatform(ctx, kube.NamespaceKind, func(raw []byte) {
 		name := strings.Clone(gjson.GetBytes(raw, "metadata.name").String())
 		p.targetNamespaces[name] = true
-		p.addPlatform(name, capi.PlatformNamespace(name, labelsOf(raw)))
+		p.addPlatform(name, capi.PlatformNamespace(name, capi.LabelsOf(gjson.ParseBytes(raw))))
 	}); err != nil {
 		return err
 	}
 	return p.listPlatform(ctx, kube.DeploymentKind, func(raw []byte) {
 		p.addPlatform(gjson.GetBytes(raw, "metadata.namespace").String(),
-			capi.PlatformWorkload(labelsOf(raw)))
+			capi.PlatformWorkload(capi.LabelsOf(gjson.ParseBytes(raw))))
 	})
 }
 
@@ -70,13 +70,4 @@ func (p *planner) listPlatform(ctx context.Context, k kube.Kind, fn func(raw []b
 		return nil
 	}
 	return err
-}
-
-func labelsOf(raw []byte) map[string]string {
-	labels := map[string]string{}
-	gjson.GetBytes(raw, "metadata.labels").ForEach(func(k, v gjson.Result) bool {
-		labels[k.String()] = v.String()
-		return true
-	})
-	return labels
 }

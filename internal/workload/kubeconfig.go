@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -24,6 +25,15 @@ type Kubeconfig struct {
 	ca         []*x509.Certificate
 	token      string
 	client     *tls.Certificate
+}
+
+// ParseEncoded is Parse of the value of a Secret, in base64.
+func ParseEncoded(value string) (*Kubeconfig, error) {
+	text, err := base64.StdEncoding.DecodeString(value)
+	if err != nil || len(text) == 0 {
+		return nil, errors.New("it holds no kubeconfig")
+	}
+	return Parse(text)
 }
 
 // Parse reduces a kubeconfig to its server, CA and inline credentials. It is an error when the
