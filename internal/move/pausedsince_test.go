@@ -37,7 +37,8 @@ func TestAUnitIsPausedFromItsPauseToItsRelease(t *testing.T) {
 	}
 }
 
-// TestAPauseIsCountedFromItsFirstAttempt, also one that is tried again, or that cannot be undone.
+// TestAPauseIsCountedFromItsFirstAttempt, also one that is tried again, or that cannot be undone. A
+// unit whose pause waits for what is paused first is at work.
 func TestAPauseIsCountedFromItsFirstAttempt(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"),
@@ -63,6 +64,10 @@ func TestAPauseIsCountedFromItsFirstAttempt(t *testing.T) {
 	}
 	_ = j.Undo(t.Context(), pauseStep("a/b"), func(context.Context, *catalog.StepHandle) error {
 		return errors.New("no answer")
+	})
+	_ = j.Do(t.Context(), pauseStep("a/waits"), func(ctx context.Context,
+		h *catalog.StepHandle) error {
+		return errors.Join(beginSince(ctx, h), errors.New("no acknowledgement"))
 	})
 	got, err := PausedSince(t.Context(), c, op.ID)
 	if want := map[string]time.Time{"a/b": now}; err != nil || !maps.Equal(got, want) {
