@@ -26,6 +26,7 @@ const (
 	crashFixtures      = 2  // fleets that move at the same time
 	leastKinds         = 10 // fewer kinds of steps mean that they are not found any more
 	mostBrokenFixtures = 3
+	otherPoints        = 2 // times that other points are tried when those of a kind were not reached
 )
 
 // MGMTD_TEST_STATES runs the states whose text matches an expression; "." is the whole matrix, of
@@ -67,25 +68,37 @@ func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	first := newFixture(t, "crash-0")
 	m := &matrix{t: t, fixtures: []*fixture{first}, reached: map[string]bool{}}
-	todo := crashes(t, first)
+	whole := crashes(t, first)
 	for len(m.fixtures) < crashFixtures {
 		m.fixtures = append(m.fixtures, newFixture(t, fmt.Sprintf("crash-%d", len(m.fixtures))))
 	}
-	all, match := len(todo), regexp.MustCompile(only)
-	kinds := kindsOf(todo)
+	todo, match := slices.Clone(whole), regexp.MustCompile(only)
+	kinds := kindsOf(whole)
 	if only == "" {
-		todo = oneOfEachKind(todo)
+		todo = oneOfEachKind(whole)
 	}
 	todo = slices.DeleteFunc(todo, func(c crash) bool { return !match.MatchString(c.String()) })
 	for i := range todo {
 		todo[i].Lost = i%4 < 2 // both with and without Back, which alternates
 	}
-	t.Logf("%d of %d moves to kill after %s", len(todo), all, time.Since(began).Round(time.Second))
+	t.Logf("%d of %d moves to kill after %s", len(todo), len(whole), time.Since(began).Round(time.Second))
 	m.run(todo)
 	// Points of a second process that another unit had passed before: they are tried once more.
 	again := m.missed
 	m.missed = nil
 	m.run(again)
+	// A write may be missing on both tries: the garbage collector was faster. Another point of that
+	// kind is then as good.
+	tried := todo
+	for range otherPoints {
+		if only != "" || t.Failed() {
+			break
+		}
+		others := ofKinds(slices.DeleteFunc(slices.Clone(whole),
+			func(c crash) bool { return slices.ContainsFunc(tried, c.is) }), m.unreached(kinds))
+		m.run(others)
+		tried = append(tried, others...)
+	}
 	for _, c := range m.missed {
 		t.Logf("%s: not reached", c)
 	}
@@ -98,11 +111,22 @@ func TestAPIMoveCrashes(t *testing.T) {
 	if len(kinds) < leastKinds {
 		t.Errorf("only %d kinds of steps are known, want %d at least", len(kinds), leastKinds)
 	}
-	for kind := range kinds {
-		if !m.reached[kind] {
-			t.Errorf("no process died in a step of the kind %s", kind)
-		}
+	for kind := range m.unreached(kinds) {
+		t.Errorf("no process died in a step of the kind %s", kind)
 	}
+}
+
+// unreached returns those of kinds in which no process died.
+func (m *matrix) unreached(kinds map[string]bool) map[string]bool {
+	kinds = maps.Clone(kinds)
+	maps.DeleteFunc(kinds, func(kind string, _ bool) bool { return m.reached[kind] })
+	return kinds
+}
+
+// is reports whether two states have the same deaths, with or without a loss of the catalog.
+func (c crash) is(other crash) bool {
+	c.Lost, other.Lost = false, false
+	return c.String() == other.String()
 }
 
 // matrix goes through states in several fixtures at once.

@@ -1,6 +1,7 @@
 package move_test
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -189,10 +190,14 @@ func kindsOf(all []crash) map[string]bool {
 	return kinds
 }
 
-// oneOfEachKind returns states in which a process dies in each kind of step. It takes the one with
-// the most kinds that are missing, and of several the one whose point is the next of all points.
-func oneOfEachKind(all []crash) (chosen []crash) {
-	missing := kindsOf(all)
+// oneOfEachKind returns states in which a process dies in each kind of step.
+func oneOfEachKind(all []crash) []crash { return ofKinds(all, kindsOf(all)) }
+
+// ofKinds returns states in which a process dies in each of the kinds, as far as all has them. It
+// takes the one with the most kinds that are missing, and of several the one whose point is the
+// next of all points.
+func ofKinds(all []crash, kinds map[string]bool) (chosen []crash) {
+	missing := maps.Clone(kinds)
 	points := []string{before, inside, after}
 	for len(missing) > 0 {
 		best, most := crash{}, 0
@@ -209,6 +214,9 @@ func oneOfEachKind(all []crash) (chosen []crash) {
 			if gain > most {
 				best, most = c, gain
 			}
+		}
+		if most == 0 {
+			break
 		}
 		for _, kind := range best.kinds() {
 			delete(missing, kind)

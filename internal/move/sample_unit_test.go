@@ -50,6 +50,9 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 	if len(sample) > len(want) {
 		t.Errorf("%d states for %d kinds of steps", len(sample), len(want))
 	}
+	if none := ofKinds(matrix, map[string]bool{"unknown": true}); len(none) > 0 {
+		t.Errorf("states for a kind that the matrix does not have: %v", none)
+	}
 	died := map[string]bool{}
 	for _, c := range sample {
 		died[c.First.Point] = true
