@@ -4,6 +4,7 @@ package move_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,9 @@ type fixture struct {
 	hosts int
 	// was is the fleet before the present move, by ref, and without the namespace.
 	was map[object.Ref]*unstructured.Unstructured
+
+	limit time.Duration // of a process; 0 means minutes
+	peak  int64         // the memory of the last process, in bytes resident at most
 
 	mu         sync.Mutex
 	violations []string
@@ -278,13 +282,16 @@ func (fx *fixture) run(o order) (end, error) {
 	if err != nil {
 		return end{}, err
 	}
-	ctx, cancel := context.WithTimeout(fx.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(fx.t.Context(), cmp.Or(fx.limit, 3*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), orderVariable+"="+string(text))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		fx.peak = usage.Maxrss << 10
+	}
 	if ctx.Err() != nil {
 		return end{}, fmt.Errorf("%s: no end after minutes: %s", o.Do, tail(&errs))
 	}

@@ -25,6 +25,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	if len(healthy) == 0 || ctx.Err() != nil {
 		return
 	}
+	m.quiet.Lock()
+	defer m.quiet.Unlock()
 	blocked, err := m.cascades(ctx, b, healthy)
 	if err != nil {
 		m.failAll(ctx, healthy,

@@ -39,6 +39,10 @@ type run struct {
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
 
+	// quiet is held while a batch is paused, and while another one is retired: the retirement would
+	// make the pause longer, and would change the source below the snapshot of the batch.
+	quiet sync.Mutex
+
 	mu      sync.Mutex
 	results results
 	// pausedAt is when this run paused a unit.
@@ -56,7 +60,9 @@ type results struct {
 	failed map[string]bool
 	// byShared are the failed units that a shared object blocks.
 	byShared map[string]bool
-	retired  map[string]bool
+	// atWork are released on the target, whose controllers are at work.
+	atWork  map[string]bool
+	retired map[string]bool
 	// left are released on the target, and left on the source, which does not answer.
 	left    map[string]bool
 	stopped bool // Machines came or went after a release
@@ -81,7 +87,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		refused: map[string]bool{}, pausedAt: map[string]time.Time{}, returned: map[string]bool{},
 		epochs: map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
-			retired: map[string]bool{}, left: map[string]bool{}}}
+			atWork: map[string]bool{}, retired: map[string]bool{}, left: map[string]bool{}}}
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}
 	}
@@ -140,7 +146,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 // error is that of ctx.
 func (m *run) moveBatches(ctx context.Context) error {
 	for _, b := range m.batches {
-		m.copyAndHandOver(ctx, b, nil)
+		m.copyAndHandOver(ctx, b, newFlight(b.units()))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -176,6 +182,8 @@ func (m *run) prepareBatches(ctx context.Context) error {
 // over reports whether nothing is left to do for a unit but, for one that was given back, to remove
 // its copy.
 func (m *run) over(unit string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	state := m.Units[unit]
 	return m.results.retired[unit] || state == catalog.UnitRolledBack ||
 		state == catalog.UnitBlocked || state == catalog.UnitGivenBack

@@ -108,9 +108,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time, together 
 		if err != nil {
 			return err
 		}
-		limit := m.pauseWait()
-		if err := m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, limit,
-			m.pauser.NotPaused)); err != nil {
+		if err := m.awaitFirst(ctx, nodes); err != nil {
 			return err
 		}
 		if err := together.wait(ctx, unit); err != nil {
@@ -123,9 +121,15 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time, together 
 		if err := m.pauser.PauseOwn(ctx, nodes); err != nil {
 			return err
 		}
-		err = m.awaitPaused(ctx, unit, nodes, limit)
+		err = m.awaitPaused(ctx, unit, nodes, m.pauseWait())
 		return errors.Join(m.tooLong(err), h.SetUnit(catalog.UnitPaused))
 	})
+}
+
+// awaitFirst waits for the acknowledgements of what PauseFirst has paused.
+func (m *run) awaitFirst(ctx context.Context, nodes []*graph.Node) error {
+	return m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, m.pauseWait(),
+		m.pauser.NotPaused))
 }
 
 // sourceUnit returns the Cluster and the objects of a unit, as a capture that began after since

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/tidwall/gjson"
@@ -77,64 +78,112 @@ type lister interface {
 	Resources(ctx context.Context) (kinds []kube.Kind, dead []string, err error)
 }
 
-// Dependants lists every object on a management cluster and finds those with an owner among
-// toDelete, by UID, that are not in the plan themselves: the garbage collector would delete them
-// as soon as their last owner is gone. Each one is a blocking finding gc-would-cascade; unitOf
-// returns the unit of an object in toDelete. A kind that may not be listed is a finding without a
-// unit, and blocks all of them.
+// Dependants finds the objects of a management cluster with an owner among toDelete, by UID, that
+// are not in the plan themselves: the garbage collector would delete them as soon as their last
+// owner is gone. Each one is a blocking finding gc-would-cascade; unitOf returns the unit of an
+// object in toDelete. A kind that may not be listed is a finding without a unit, and blocks all of
+// them. It lists all kinds, in the namespaces in which toDelete may own something.
 func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var findings []object.Finding
+	d := &dependants{on: on, toDelete: toDelete, planned: planned, unitOf: unitOf}
 	for _, group := range dead {
-		findings = append(findings, object.Finding{Severity: object.Warning, Code: object.CodeAPIDead,
+		d.add(object.Finding{Severity: object.Warning, Code: object.CodeAPIDead,
 			Message: "the API " + group + " does not answer; whether its objects are owned by what " +
 				"leaves is not known",
 			Hint: "mend or remove its APIService"})
 	}
-	var mu sync.Mutex
+	namespaces, clusterScoped := ownedIn(toDelete)
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(dependantLists)
 	for _, k := range kinds {
-		g.Go(func() error {
-			_, err := on.List(ctx, k, kube.ListOptions{Metadata: true}, func(raw []byte) error {
-				meta := gjson.GetBytes(raw, "metadata")
-				ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
-					Name: meta.Get("name").String()}
-				meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-					owner, ok := toDelete[o.Get("uid").String()]
-					if !ok || planned(ref) {
-						return true
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					findings = append(findings, object.Finding{Severity: object.Error,
-						Code: object.CodeGCWouldCascade,
-						Ref:  ref, Unit: unitOf(owner),
-						Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
-							"garbage collector would delete it", owner),
-						Hint: "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
-							"take the owner reference off it"})
-					return false
-				})
-				return nil
-			})
-			switch {
-			case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
-				return nil // gone since discovery
-			case apierrors.IsForbidden(err):
-				mu.Lock()
-				defer mu.Unlock()
-				findings = append(findings, unlisted(k))
-				return nil
+		if !k.Namespaced && !clusterScoped {
+			continue
+		}
+		for _, namespace := range namespaces {
+			if !k.Namespaced {
+				namespace = ""
 			}
-			return err
-		})
+			g.Go(func() error { return d.list(ctx, k, namespace) })
+			if namespace == "" {
+				break
+			}
+		}
 	}
 	// first: in which order a return reads a variable and calls a function is not specified
 	err = g.Wait()
-	return findings, err
+	return d.findings, err
+}
+
+// manyNamespaces: for so many it takes less time to list all of them.
+const manyNamespaces = 16
+
+// ownedIn returns the namespaces in which objects may own others, which is "" for all of them, and
+// whether they may own what is in no namespace. What is in a namespace owns only what is in the
+// same one; the garbage collector takes an owner in another namespace for one that is gone
+// (kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents).
+func ownedIn(owners map[string]object.Ref) (namespaces []string, clusterScoped bool) {
+	for _, ref := range owners {
+		if ref.Namespace == "" {
+			return []string{""}, true
+		}
+		namespaces = append(namespaces, ref.Namespace)
+	}
+	slices.Sort(namespaces)
+	if namespaces = slices.Compact(namespaces); len(namespaces) > manyNamespaces {
+		namespaces = []string{""}
+	}
+	return namespaces, false
+}
+
+// dependants is one search of Dependants.
+type dependants struct {
+	on       lister
+	toDelete map[string]object.Ref
+	planned  func(object.Ref) bool
+	unitOf   func(object.Ref) string
+
+	mu       sync.Mutex
+	findings []object.Finding
+}
+
+func (d *dependants) add(f object.Finding) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.findings = append(d.findings, f)
+}
+
+// list looks at the objects of a kind in one namespace, or in all of them.
+func (d *dependants) list(ctx context.Context, k kube.Kind, namespace string) error {
+	_, err := d.on.List(ctx, k, kube.ListOptions{Metadata: true, Namespace: namespace},
+		func(raw []byte) error {
+			meta := gjson.GetBytes(raw, "metadata")
+			ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+				Name: meta.Get("name").String()}
+			meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
+				owner, ok := d.toDelete[o.Get("uid").String()]
+				if !ok || d.planned(ref) {
+					return true
+				}
+				d.add(object.Finding{Severity: object.Error, Code: object.CodeGCWouldCascade,
+					Ref: ref, Unit: d.unitOf(owner),
+					Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
+						"garbage collector would delete it", owner),
+					Hint: "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
+						"take the owner reference off it"})
+				return false
+			})
+			return nil
+		})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
+		return nil // gone since discovery
+	case apierrors.IsForbidden(err):
+		d.add(unlisted(k))
+		return nil
+	}
+	return err
 }

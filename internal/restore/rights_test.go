@@ -81,7 +81,7 @@ func TestRightsOfARollbackAreAskedBefore(t *testing.T) {
 func TestKindsThatMayNotBeListedMayHoldDependants(t *testing.T) {
 	m := newMemory(t, "target", `{"kind":"Cluster","metadata":{"namespace":"one","name":"w"}}`)
 	findings, err := Dependants(t.Context(), &limited{memory: m, lacks: []string{"list secrets"}},
-		map[string]object.Ref{"uid": {Kind: "Cluster"}}, func(object.Ref) bool { return false },
+		map[string]object.Ref{"uid": {Kind: "Cluster", Namespace: "one"}}, func(object.Ref) bool { return false },
 		func(object.Ref) string { return "one/w" })
 	if err != nil || len(findings) != 1 || findings[0].Code != object.CodeNotAllowed ||
 		findings[0].Severity != object.Error || findings[0].Unit != "" {
@@ -99,5 +99,29 @@ func TestKindsThatMayNotBeListedMayHoldDependants(t *testing.T) {
 		Lister: &limited{memory: x.target, lacks: []string{"list secrets"}}})
 	if err == nil || !strings.Contains(fmt.Sprint(err), "may not list secrets") {
 		t.Errorf("undo: %v", err)
+	}
+}
+
+// TestDependantsAreInTheNamespacesOfTheirOwners: what is in a namespace owns only what is there, so
+// a search reads no more, unless an owner is in no namespace.
+func TestDependantsAreInTheNamespacesOfTheirOwners(t *testing.T) {
+	owned := `"ownerReferences":[{"uid":"uid","kind":"Cluster","name":"w"}]`
+	m := newMemory(t, "target", `{"kind":"Secret","metadata":{"namespace":"one","name":"s",`+owned+`}}`,
+		`{"kind":"Secret","metadata":{"namespace":"two","name":"s",`+owned+`}}`)
+	for owner, want := range map[object.Ref]int{{Kind: "Cluster", Namespace: "one"}: 1,
+		{Kind: "Cluster", Namespace: "three"}: 0, {Kind: "ClusterIdentity"}: 2} {
+		findings, err := Dependants(t.Context(), m, map[string]object.Ref{"uid": owner},
+			func(object.Ref) bool { return false }, func(object.Ref) string { return "" })
+		if err != nil || len(findings) != want {
+			t.Errorf("%s: %v, %v", owner, findings, err)
+		}
+	}
+	many := map[string]object.Ref{}
+	for i := range manyNamespaces + 1 {
+		many[fmt.Sprint(i)] = object.Ref{Namespace: fmt.Sprint(i)}
+	}
+	if namespaces, clusterScoped := ownedIn(many); !slices.Equal(namespaces, []string{""}) ||
+		clusterScoped {
+		t.Errorf("many namespaces: %q, %v", namespaces, clusterScoped)
 	}
 }

@@ -172,7 +172,12 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 	r.released.Add(1)
 	finishing.Go(func() error {
 		err := task.Call(func() error {
-			return r.finishUnit(ctx, u, func() { leave(true) })
+			return r.finishUnit(ctx, u, func() {
+				leave(true)
+				if r.Hooks.OnAtWork != nil {
+					r.Hooks.OnAtWork(u)
+				}
+			})
 		})
 		r.unitEnded(ctx, u, result, err, true)
 		leave(err == nil)

@@ -1,0 +1,153 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/task"
+)
+
+// BenchmarkMoveFleet measures a move of a whole fleet of MGMTD_BENCH_UNITS workload clusters of 8
+// Machines, by a process of its own, between bare servers whose controllers do nothing but
+// acknowledge pauses. Beside the time it reports the part of it that the needed requests take by
+// themselves (floor), what the source served in bytes of one capture (captures), and the memory of
+// the process.
+func BenchmarkMoveFleet(b *testing.B) {
+	units := 100
+	if text := os.Getenv("MGMTD_BENCH_UNITS"); text != "" {
+		var err error
+		units, err = strconv.Atoi(text)
+		must(b, err)
+	}
+	servers.Clear(b)
+	servers.Fleet(b, 0, "--namespace-prefix", "moves-", "--workloads", fmt.Sprint(units),
+		"--machines", "8", "--fast")
+	fx := &fixture{t: b, dir: b.TempDir(), limit: time.Hour}
+	for i := range fx.sides {
+		s := &side{Mgmt: servers.Connect(b, i)}
+		servers.Acknowledge(b, i)
+		var err error
+		s.kinds, err = s.Reader().Kinds(b.Context())
+		must(b, err)
+		fx.sides[i] = s
+	}
+	if _, err := store.Keygen(filepath.Join(fx.dir, "keys"), time.Now()); err != nil {
+		b.Fatal(err)
+	}
+	_, err := openStore(b.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")), true)
+	must(b, err)
+	floor := fx.floor()
+	for range b.N {
+		fx.at = 0
+		began := listBytes(b, 0)
+		objects := fx.captureOnce()
+		capture := listBytes(b, 0) - began
+		o := fx.order(doMove)
+		o.Spec.Selection = restore.Selection{}
+		began = listBytes(b, 0)
+		b.ResetTimer()
+		start := time.Now()
+		e, err := fx.run(o)
+		took := time.Since(start)
+		b.StopTimer()
+		must(b, err)
+		if e.State != string(catalog.Succeeded) {
+			b.Fatalf("%s: %s %v", e.State, e.Message, e.Findings)
+		}
+		b.ReportMetric(float64(floor)*float64(objects)/float64(took), "floor")
+		b.ReportMetric((listBytes(b, 0)-began)/capture, "captures")
+		b.ReportMetric(float64(fx.peak)/(1<<20), "MiB-peak")
+		b.ReportMetric(float64(objects), "objects")
+	}
+}
+
+// everything calls fn with each object of the fleet on the source.
+func (fx *fixture) everything(fn func(k kube.Kind, raw []byte)) {
+	for _, k := range fx.source().kinds {
+		if !k.Namespaced {
+			continue
+		}
+		_, err := fx.source().Reader().List(fx.t.Context(), k, kube.ListOptions{Whole: true},
+			func(raw []byte) error {
+				fn(k, raw)
+				return nil
+			})
+		must(fx.t, err)
+	}
+}
+
+// captureOnce reads everything once, and returns how many objects that are.
+func (fx *fixture) captureOnce() (n int) {
+	fx.everything(func(kube.Kind, []byte) { n++ })
+	return n
+}
+
+// floor returns how long one object takes when the requests that every move needs are sent by
+// themselves: it is created, patched and deleted.
+func (fx *fixture) floor() time.Duration {
+	const copies, namespace = 2000, "floor"
+	type object struct {
+		kube.Kind
+		*unstructured.Unstructured
+	}
+	var objects []object
+	fx.everything(func(k kube.Kind, raw []byte) {
+		u := &unstructured.Unstructured{}
+		must(fx.t, u.UnmarshalJSON(raw))
+		if len(objects) == copies || k.Group == "" && k.Kind != "Secret" {
+			return
+		}
+		u.SetName(fmt.Sprintf("%s-%d", u.GetName(), len(objects)))
+		u.SetNamespace(namespace)
+		u.SetOwnerReferences(nil)
+		u.SetUID("")
+		u.SetResourceVersion("")
+		u.SetManagedFields(nil)
+		objects = append(objects, object{k, u})
+	})
+	target := fx.target()
+	ns := &unstructured.Unstructured{}
+	ns.SetAPIVersion("v1")
+	ns.SetKind("Namespace")
+	ns.SetName(namespace)
+	if _, err := target.Writer().Create(fx.t.Context(), kube.NamespaceKind, ns); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
+		fx.t.Fatal(err)
+	}
+	send := func(ctx context.Context, o object) error {
+		w := target.Writer()
+		live, err := w.Create(ctx, o.Kind, o.Unstructured)
+		if err != nil {
+			return err
+		}
+		if live, err = w.PatchMetadata(ctx, o.Kind, namespace, live.GetName(), map[string]any{
+			"uid": live.GetUID(), "finalizers": nil,
+			"annotations": map[string]any{restore.AnnotationDeleteForMove: ""}}); err != nil {
+			return err
+		}
+		return w.Delete(ctx, o.Kind, namespace, live.GetName(), live.GetUID(), "")
+	}
+	began := time.Now()
+	var g task.Group
+	g.SetLimit(32)
+	for _, o := range objects {
+		g.Go(func() error { return send(fx.t.Context(), o) })
+	}
+	must(fx.t, g.Wait())
+	return time.Since(began) / time.Duration(len(objects))
+}

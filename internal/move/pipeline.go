@@ -1,0 +1,231 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/task"
+)
+
+// This file lets batches overlap. While one is paused, nothing else is done: the pause is short.
+// While it is not, the batches after it are locked and copied, and those before it pass post-flight
+// and are retired.
+
+// readyAhead is how many batches are made ready before they are paused. The first one of them waits
+// for its slowest controllers, up to 15 s, while the second one is copied.
+const readyAhead = 2
+
+// pipeline is the way of batches through a run.
+type pipeline struct {
+	*run
+	waiting [][]string    // not begun
+	ready   []*readyBatch // locked, or about to be
+	tails   task.Group    // the flights
+}
+
+// readyBatch are the units of a batch that is not paused yet.
+type readyBatch struct {
+	units  []string
+	before *snapshot.Contents // of the pre-copy; may be nil
+	copied chan struct{}      // closed once the source and the target are left alone
+	work   task.Group
+}
+
+// flight is a batch whose units were paused.
+type flight struct {
+	units []string
+	// released is over once no unit of the batch is paused any more: it is handed over, or has
+	// failed.
+	released *meeting
+	// atWork is over once the target's controllers work on each unit, or it has failed.
+	atWork *meeting
+	ended  chan struct{}
+}
+
+func newFlight(units []string) *flight {
+	return &flight{units: units, released: newMeeting(units), atWork: newMeeting(units),
+		ended: make(chan struct{})}
+}
+
+// beginBatches moves one batch after the other. A batch is paused once the units of the one before
+// are at work on the target, and the units of all others before it are retired. After a canary, and
+// after a batch of which no unit is at work, it waits for their retirement, too: when there was
+// none, the next batch would most likely fail as well, and its units would be paused for nothing.
+func (m *run) beginBatches(ctx context.Context, batches [][]string) {
+	p := &pipeline{run: m, waiting: batches}
+	p.makeReady(ctx)
+	var before *flight
+	for len(p.ready) > 0 && !m.enough(ctx) {
+		now := p.ready[0]
+		p.ready = p.ready[1:]
+		m.awaitReady(ctx, now)
+		f := p.begin(ctx, now)
+		p.makeReady(ctx)
+		_ = f.atWork.over(ctx)
+		alone := slices.Contains(f.units, m.Tuning.Canary)
+		if before != nil && !m.gotOn(ctx, before) || (alone || !m.isAtWork(f)) && !m.gotOn(ctx, f) {
+			break
+		}
+		before = f
+	}
+	for _, r := range p.ready {
+		m.awaitReady(ctx, r)
+	}
+	p.tails.Finish()
+}
+
+func (m *run) awaitReady(ctx context.Context, r *readyBatch) {
+	if err := r.work.Wait(); err != nil { // a panic
+		m.fail(ctx, "", err)
+	}
+}
+
+// makeReady locks and copies the next batches, up to readyAhead of them, and returns once they are
+// copied. Units that cannot be locked fail.
+func (p *pipeline) makeReady(ctx context.Context) {
+	for len(p.ready) < readyAhead && len(p.waiting) > 0 && !p.enough(ctx) {
+		r := p.run.makeReady(ctx, p.waiting[0])
+		p.ready, p.waiting = append(p.ready, r), p.waiting[1:]
+		<-r.copied
+	}
+}
+
+// makeReady locks units, copies them, and then waits for the controllers that take long to
+// acknowledge a pause, in a goroutine of its own.
+func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
+	r, since := &readyBatch{copied: make(chan struct{})}, time.Now()
+	r.work.Go(func() error {
+		func() {
+			defer close(r.copied)
+			r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
+			if len(r.units) > 0 && ctx.Err() == nil {
+				r.before = m.preCopy(ctx, r.units, since)
+			}
+		}()
+		r.units = m.all(ctx, r.units, func(unit string) error {
+			_, nodes, err := m.sourceUnit(ctx, unit, since)
+			if err != nil {
+				return err
+			}
+			return m.awaitFirst(ctx, nodes)
+		})
+		return nil
+	})
+	return r
+}
+
+// begin pauses units that are ready, plans their batch, copies what has changed, and returns once
+// no unit of the batch is paused any more; the rest goes on in tails. Units that cannot be paused,
+// or whose batch cannot be planned, are unpaused: the source reconciles them while the cause is
+// fixed, and a resume begins from scratch with them.
+func (p *pipeline) begin(ctx context.Context, ready *readyBatch) *flight {
+	p.quiet.Lock()
+	defer p.quiet.Unlock()
+	since, together := time.Now(), newMeeting(ready.units)
+	f := newFlight(p.all(ctx, ready.units, func(unit string) error {
+		return p.pause(ctx, unit, since, together)
+	}))
+	var b *batch
+	if len(f.units) > 0 && ctx.Err() == nil {
+		b = p.plan(ctx, f.units, ready.before)
+	}
+	if b == nil {
+		f.end()
+		return f
+	}
+	p.tails.Go(func() error {
+		defer f.end()
+		err := task.Call(func() error { p.copyAndHandOver(ctx, b, f); return nil })
+		if err != nil { // a panic
+			p.fail(ctx, "", err)
+		}
+		return nil
+	})
+	_ = f.released.over(ctx)
+	return f
+}
+
+// plan plans the batch of units that are paused, and returns nil when it cannot. The snapshot and
+// the plan of a batch are no step: they change neither side. A run that dies before the batch is
+// stored plans it again.
+func (p *pipeline) plan(ctx context.Context, paused []string, before *snapshot.Contents) *batch {
+	number := len(p.batches) + 1
+	limited, cancel := p.limitBatch(ctx, paused)
+	defer cancel()
+	b, err := p.planBatch(limited, number, paused, before)
+	if err == nil {
+		return b
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		err = context.Cause(limited)
+	}
+	_, readErr := p.Catalog.BatchPlan(ctx, p.Journal.Operation(), batchName(number))
+	for _, unit := range paused {
+		p.fail(ctx, unit, err)
+		if errors.Is(readErr, catalog.ErrNotFound) {
+			p.unpauseSource(ctx, unit)
+		}
+	}
+	return nil
+}
+
+// leave takes a unit that has failed out of a flight.
+func (f *flight) leave(unit string) {
+	f.released.leave(unit)
+	f.atWork.leave(unit)
+}
+
+// passed ends the meetings of a flight: its units are on the target, or have failed.
+func (f *flight) passed() {
+	f.released.end()
+	f.atWork.end()
+}
+
+// end ends a flight that has nothing more to do.
+func (f *flight) end() {
+	f.passed()
+	close(f.ended)
+}
+
+// isAtWork reports whether a unit of a flight came to work on the target.
+func (m *run) isAtWork(f *flight) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(f.units, func(unit string) bool { return m.results.atWork[unit] })
+}
+
+// gotOn waits for the end of a flight, and reports whether at least one unit of it was retired, or
+// is blocked by a shared object, which says nothing of the next batch.
+func (m *run) gotOn(ctx context.Context, f *flight) bool {
+	select {
+	case <-f.ended:
+	case <-ctx.Done():
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(f.units, func(unit string) bool {
+		return m.results.retired[unit] || m.results.byShared[unit]
+	})
+}
+
+// unlockOthers gives back the units that this run, or an earlier one, has locked, and that no batch
+// has.
+func (m *run) unlockOthers(ctx context.Context) {
+	for _, u := range m.Plan.Copy.Units {
+		state, err := m.Journal.State(ctx, lockStep(u.Name))
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil && (state == "" || state == catalog.StepUndone) || m.over(u.Name) ||
+			slices.ContainsFunc(m.batches,
+				func(b *batch) bool { return slices.Contains(b.units(), u.Name) }) {
+			continue
+		}
+		m.unpauseSource(ctx, u.Name)
+	}
+}
