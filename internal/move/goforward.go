@@ -94,7 +94,7 @@ func (m *run) releaseBatch(ctx context.Context, b *batch) error {
 		m.failAll(ctx, todo.Units, err)
 		return nil
 	}
-	healthy, err := m.carryOver(ctx, b, &todo, nil)
+	healthy, err := m.carryOver(ctx, b, &todo, newFlight(b.units()))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
