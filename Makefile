@@ -29,6 +29,7 @@ demo: build lab ## take snapshots by schedule, lose a management cluster, restor
 	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd
 
 bench: build lab ## figures next to the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9 --baseline FOLDER-OF-OTHER-PROGRAMS"
+	cd e2e && go run ./cmd/lab build --peers
 	cd e2e && go run ./cmd/bench --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd $(BENCH)
 	go test -tags api -run '^$$' -bench 'ListSnapshots|History' -benchtime 5x -timeout 20m ./internal/service ./internal/catalog
 
@@ -45,7 +46,7 @@ test-live: build lab $(TOOLS)/gotestsum ## real management clusters
 
 test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrices of the move (TestAPIMoveCrashes) and the restore (TestAPICrashes), a host that is suspended in more steps of a move (TestAPIFirstHostWakesUpAfterATakeOver), all scripts of mgmtctl through a daemon as well (TestAPIScripts), all deaths of a snapshot, prune and verify (TestEveryCall), the soak of the store (TestSoakStore), copies beside prunes (TestCopiesAndPrunes), ROUNDS of random changes between snapshots (TestAPIRandomIncrementalIsFull), the lab's own kills, restores into targets full of obstacles (TestLongAdversity), a source that is cut off by a kill or by its network and comes back (TestLongSourceComesBack), moves and restores of a bigger lived-in fleet (TestLongLivedIn), hosts lost in the middle of a restore and a move (TestLongHostLost), snapshots older than the workload clusters (TestLongStaleSnapshots), CAs and kubeconfigs that do not fit, and planted objects (TestLongAuthorities), real controllers beside those of Cluster API: in-cluster IPAM (TestLongAddressesAreGivenOnce), the Helm add-on provider (TestLongHelmCharts), Flux (TestLongFlux) and the Baremetal Operator (TestLongMetal3Hosts), a restore and a move from Cluster API 1.10 (TestRestoreAcrossContracts, TestMoveAcrossContracts), 60 s of each fuzz target (Fuzz)
 	MGMTD_TEST_STATES=. MGMTD_TEST_OPERATIONS=$(OPERATIONS) MGMTD_TEST_ROUNDS=$(ROUNDS) $(GO_TEST) -count=1 -tags api -timeout 60m -p 1 -run '$(RUN)' ./cmd/mgmtctl ./internal/service ./internal/move ./internal/restore ./internal/snapshot ./internal/replicate
-	cd e2e && go run ./cmd/lab build --old --providers
+	cd e2e && go run ./cmd/lab build --old --providers --peers
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl $(GO_TEST) -count=1 -timeout 60m -p 1 -run '$(RUN)' ./lab ./contract
 	cd e2e && MGMTD_TEST_LONG=. MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 90m -run '$(RUN)' ./live
 	$(MAKE) fuzz

@@ -68,6 +68,8 @@ type BuildOptions struct {
 	Old bool
 	// Providers makes the programs and manifests that only AddProviders needs.
 	Providers bool
+	// Peers makes the programs that mgmtctl is compared with.
+	Peers bool
 }
 
 // Build makes every program and manifest that a lab needs, from modules alone.
@@ -89,6 +91,9 @@ func Build(ctx context.Context, home Home, opts BuildOptions, progress func(stri
 		for _, e := range extras() {
 			all = append(all, e.target())
 		}
+	}
+	if opts.Peers {
+		all = append(all, clusterctl())
 	}
 	for _, t := range all {
 		if err := buildTarget(ctx, home, t, progress); err != nil {

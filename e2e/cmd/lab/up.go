@@ -23,6 +23,7 @@ func runBuild(ctx context.Context, args []string) error {
 	flags.BoolVar(&opts.Old, "old", false, "the managers of Cluster API 1.10 as well")
 	flags.BoolVar(&opts.Providers, "providers", false, "the Baremetal Operator, in-cluster IPAM, the "+
 		"Helm add-on provider and Flux as well")
+	flags.BoolVar(&opts.Peers, "peers", false, "clusterctl as well, to compare with")
 	if err := parse(flags, `lab build builds everything that a lab runs from Go modules, in
 .lab of this repository: kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the
 cloud and this program (.lab/bin), and the CRDs and webhook configurations (.lab/crds,
