@@ -28,7 +28,7 @@ lab: ## everything real management clusters are made of, from modules into .lab/
 demo: build lab ## take snapshots by schedule, lose a management cluster, restore it into another one, move on to a third
 	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd
 
-bench: build lab ## figures next to the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9 --baseline FOLDER-OF-OTHER-PROGRAMS"
+bench: build lab ## figures next to the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9 --baseline FOLDER-OF-OTHER-PROGRAMS"; and of moves next to those of clusterctl: BENCH="--moves 4 --record measured/clusterctl.json"
 	cd e2e && go run ./cmd/lab build --peers
 	cd e2e && go run ./cmd/bench --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd $(BENCH)
 	go test -tags api -run '^$$' -bench 'ListSnapshots|History' -benchtime 5x -timeout 20m ./internal/service ./internal/catalog

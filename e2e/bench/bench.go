@@ -35,6 +35,10 @@ type Options struct {
 	Objects []int
 	// RestoreObjects is about how many objects are restored into an empty management cluster.
 	RestoreObjects []int
+	// Moves is how often a live fleet is moved with clusterctl and back with mgmtctl; 0 moves nothing.
+	Moves int
+	// Record is the file that gets the figures of the moves; it may be empty.
+	Record string
 	// Repeat is how often each figure is measured.
 	Repeat int
 	// Idle is how long nothing is written before the first measurement. After more than five
@@ -70,13 +74,17 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return err
 		}
 	}
-	return restores(ctx, opts)
+	if err := restores(ctx, opts); err != nil {
+		return err
+	}
+	return moves(ctx, opts)
 }
 
 // bench is one management cluster, a bucket, and what runs on them.
 type bench struct {
 	Options
 	dir    string
+	home   lab.Home
 	lab    *lab.Lab
 	s3     *lab.S3
 	config *rest.Config
@@ -90,12 +98,11 @@ type bench struct {
 
 func runSize(ctx context.Context, opts Options, objects int) error {
 	b := &bench{Options: opts, rand: rand.New(rand.NewPCG(1, 2))}
-	return b.with(ctx, objects, b.measure)
+	return b.with(ctx, func(ctx context.Context) error { return b.start(ctx, objects) }, b.measure)
 }
 
-// with starts a management cluster with so many objects, calls fn and cleans up.
-func (b *bench) with(ctx context.Context, objects int,
-	fn func(ctx context.Context) error) (err error) {
+// with starts management clusters, calls fn and cleans up.
+func (b *bench) with(ctx context.Context, start, fn func(ctx context.Context) error) (err error) {
 	if b.dir, err = os.MkdirTemp("", "mgmtd-bench-"); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -103,7 +110,7 @@ func (b *bench) with(ctx context.Context, objects int,
 		b.close()
 		err = errors.Join(err, os.RemoveAll(b.dir))
 	}()
-	if err := b.start(ctx, objects); err != nil {
+	if err := start(ctx); err != nil {
 		return err
 	}
 	return fn(ctx)
@@ -118,19 +125,28 @@ func (b *bench) close() {
 	}
 }
 
-func (b *bench) start(ctx context.Context, objects int) (err error) {
-	if b.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(b.dir, "lab"), Mgmt: 1, Bare: true,
-		Memory: "10GiB"}); err != nil {
+// startLab starts a lab and an S3 server, and makes keys.
+func (b *bench) startLab(ctx context.Context, opts lab.Options) (err error) {
+	opts.Dir = b.path("lab")
+	if b.lab, err = lab.Start(ctx, opts); err != nil {
 		return err
 	}
-	home, err := lab.FindHome()
-	if err != nil {
+	if b.home, err = lab.FindHome(); err != nil {
 		return err
 	}
-	if b.s3, err = lab.StartS3(ctx, home, filepath.Join(b.dir, "s3")); err != nil {
+	if b.s3, err = lab.StartS3(ctx, b.home, b.path("s3")); err != nil {
 		return err
 	}
 	if err := b.s3.CreateBucket(bucketName); err != nil {
+		return err
+	}
+	_, err = b.mgmtctl(ctx, "keygen", "--out", b.path("keys"))
+	return err
+}
+
+// start starts a bare management cluster with so many objects.
+func (b *bench) start(ctx context.Context, objects int) (err error) {
+	if err := b.startLab(ctx, lab.Options{Mgmt: 1, Bare: true, Memory: "10GiB"}); err != nil {
 		return err
 	}
 	if b.config, err = clientcmd.BuildConfigFromFlags("",
@@ -142,12 +158,9 @@ func (b *bench) start(ctx context.Context, objects int) (err error) {
 	if b.client, err = client.New(b.config, client.Options{}); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	if _, err := b.mgmtctl(ctx, "keygen", "--out", b.path("keys")); err != nil {
-		return err
-	}
 	n, err := fleet.CreateBare(ctx, b.client, fleet.BareOptions{
 		Workloads: max(1, objects/objectsPerWorkload), Machines: machinesPerWorkload, Fast: !b.applied,
-		Seed: 1, KeyDir: home.Keys(), Progress: b.Progress,
+		Seed: 1, KeyDir: b.home.Keys(), Progress: b.Progress,
 	})
 	if err != nil {
 		return err

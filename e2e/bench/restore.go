@@ -49,7 +49,8 @@ func restores(ctx context.Context, opts Options) error {
 
 func restoreSize(ctx context.Context, opts Options, objects int) (f floor, r restored, err error) {
 	b := &bench{Options: opts, applied: true}
-	err = b.with(ctx, objects, func(ctx context.Context) error {
+	start := func(ctx context.Context) error { return b.start(ctx, objects) }
+	err = b.with(ctx, start, func(ctx context.Context) error {
 		f, r, err = b.restore(ctx)
 		return err
 	})

@@ -146,16 +146,31 @@ func (w *ReconcilerWatch) Conflicts() []string {
 	return slices.Clone(w.conflicts)
 }
 
-// Pauses returns how long each workload cluster was reconciled by neither, from the moment when
-// source stopped to the moment when target started, by namespace/name. Of several pauses it returns
-// the last one. A workload cluster that source never reconciled has none.
+// Pause is the time in which a workload cluster was reconciled by neither management cluster: from
+// the moment when the source stopped to the moment when the target started.
+type Pause struct{ From, To time.Time }
+
+// Length of the pause.
+func (p Pause) Length() time.Duration { return p.To.Sub(p.From) }
+
+// Pauses returns how long each workload cluster was paused, by namespace/name. Of several pauses it
+// returns the last one. A workload cluster that source never reconciled has none.
 func (w *ReconcilerWatch) Pauses(source, target string) map[string]time.Duration {
+	lengths := map[string]time.Duration{}
+	for workload, pause := range w.PauseTimes(source, target) {
+		lengths[workload] = pause.Length()
+	}
+	return lengths
+}
+
+// PauseTimes returns the pauses of which Pauses returns the lengths.
+func (w *ReconcilerWatch) PauseTimes(source, target string) map[string]Pause {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pauses, since := map[string]time.Duration{}, map[string]time.Time{}
+	pauses, since := map[string]Pause{}, map[string]time.Time{}
 	for _, c := range w.changes {
 		if begun, ok := since[c.workload]; ok && c.mgmt == target && c.to == reconciling {
-			pauses[c.workload] = c.time.Sub(begun)
+			pauses[c.workload] = Pause{From: begun, To: c.time}
 			delete(since, c.workload)
 		}
 		if c.mgmt == source && c.from == reconciling {

@@ -34,14 +34,19 @@ func main() {
 		"management cluster for each; empty takes no snapshots")
 	restoreSizes := flag.String("restore-objects", "4000,20000", "comma-separated `numbers` of "+
 		"objects that are restored into an empty management cluster; empty restores nothing")
+	flag.IntVar(&opts.Moves, "moves", 2, "how often a live fleet is moved with clusterctl and back "+
+		"with mgmtctl; 0 moves nothing")
+	flag.StringVar(&opts.Record, "record", "", "`file` that gets the figures of the moves: "+
+		"measured/clusterctl.json is what the demo prints beside its own")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and
 kube-apiserver with CRDs) and an S3 server on this machine. It creates workload clusters from
 recordings of live ones, and compares the time of a snapshot with the time of the LIST requests that
 every snapshot needs. Then it compares the time of a restore into an empty management cluster with
-the time of the writes that every such restore needs.
-It needs the lab (make lab), and mgmtd and mgmtctl (make build). Run nothing else on the machine
-meanwhile. The ratios count, not the times.
+the time of the writes that every such restore needs. At last it moves a live fleet between two
+complete management clusters, in turns with clusterctl and with mgmtctl.
+It needs the lab (lab build --peers), and mgmtd and mgmtctl (make build). Run nothing else on the
+machine meanwhile. The ratios count, not the times.
 Exit codes: 0 measured, 1 failed, 2 wrong usage.
 
 Flags:
@@ -52,7 +57,8 @@ Flags:
 	var err, restoreErr error
 	opts.Objects, err = numbers(*sizes)
 	opts.RestoreObjects, restoreErr = numbers(*restoreSizes)
-	if err != nil || restoreErr != nil || flag.NArg() > 0 || opts.Repeat < 1 {
+	if err != nil || restoreErr != nil || flag.NArg() > 0 || opts.Repeat < 1 ||
+		opts.Moves < 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
