@@ -19,6 +19,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/e2e/fleet"
 	"github.com/mgmtd/mgmtd/e2e/lab"
+	"github.com/mgmtd/mgmtd/e2e/measured"
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
@@ -73,12 +74,16 @@ type story struct {
 	answers       []observe.Answers
 	observed      time.Duration
 	failures      []string // of the programs
+	peer          measured.Moves
 }
 
 // Run runs the demo and cleans up in any case. It returns ErrFailed when the report has a failed
 // check.
 func Run(ctx context.Context, opts Options) (err error) {
 	d := &demo{Options: opts, began: time.Now()}
+	if d.story.peer, err = measured.Recorded(); err != nil {
+		return err
+	}
 	for _, program := range []*string{&d.Mgmtctl, &d.Mgmtd} {
 		if *program, err = filepath.Abs(*program); err == nil {
 			_, err = os.Stat(*program)

@@ -56,9 +56,13 @@ func (d *demo) report() int {
 	}
 	slices.Sort(pauses)
 	if len(pauses) > 0 {
+		peer := s.peer
 		d.table(
 			[]string{"pause of a workload cluster, as seen by watches on both",
 				fmt.Sprintf("%s at least, %s at most", seconds(pauses[0]), seconds(pauses[len(pauses)-1]))},
+			[]string{"  clusterctl move of such a fleet, measured by make bench on " + peer.Date,
+				fmt.Sprintf("%s as a median, %s at most", seconds(peer.ClusterctlFigures.Pause.Duration),
+					seconds(peer.ClusterctlFigures.LongestPause.Duration))},
 			[]string{"from command to its end, everything verified, the source empty",
 				seconds(s.move.command)},
 			[]string{"then observed for", seconds(s.observed)},
