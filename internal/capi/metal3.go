@@ -32,8 +32,13 @@ func metal3Providers() []Project {
 				"restore: pause by the annotation baremetalhost.metal3.io/paused what was provisioned " +
 				"since, before its workload clusters are released. A fence of a source that comes back " +
 				"pauses the hosts of its workload clusters, and no free ones: do not let its Bare Metal " +
-				"Operator and its Ironic run, or pause them by that annotation. The operator of the target " +
-				"must not be older than that of the source: it refuses a status that it does not know."},
+				"Operator and its Ironic run, or pause them by that annotation. A move pauses the hosts of " +
+				"its workload clusters by it, and from its first batch to its end the free hosts of the " +
+				"selection as well. It releases a host on the target only when its status is that of the " +
+				"source: with another one its disk would be written. After a rollback, a free host that the " +
+				"target already uses stays there, and that of the source stays paused. The operator of " +
+				"the target must not be older than that of the source: it refuses a status that it does not " +
+				"know."},
 		{Name: "Metal3: IP address manager", Versions: "1.13, 1.14", Rows: metal3AddressRows()},
 	}
 }
