@@ -157,18 +157,24 @@ func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string, li
 		})
 }
 
-// Problems returns the nodes that have a problem, and the text of one of them. Kinds without a
-// pause that we know have none.
+// WithPause returns the nodes of kinds with a pause that we know.
+func (p *Pauser) WithPause(nodes []*graph.Node) []*graph.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
+		_, ok := kube.FindKind(p.kinds, n.GroupKind())
+		pause := p.rows.Row(n.GroupKind()).Pause
+		return !ok || pause.Passive() || pause.Late()
+	})
+}
+
+// Problems returns the nodes that have a problem, and the text of one of them. Those of which
+// WithPause returns none have none.
 func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Problem) (
 	left []*graph.Node, first string, err error) {
 	var mu sync.Mutex
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(16)
-	for _, n := range nodes {
-		k, ok := kube.FindKind(p.kinds, n.GroupKind())
-		if pause := p.rows.Row(n.GroupKind()).Pause; !ok || pause.Passive() || pause.Late() {
-			continue
-		}
+	for _, n := range p.WithPause(nodes) {
+		k, _ := kube.FindKind(p.kinds, n.GroupKind())
 		p.slots <- struct{}{}
 		g.Go(func() error {
 			defer func() { <-p.slots }()

@@ -127,8 +127,12 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, restore.Input{Snapshot: r.Live, Contents: contents, Source: name,
-		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings, Copied: already})
+	in := restore.Input{Snapshot: r.Live, Contents: contents, Source: name,
+		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings, Copied: already}
+	if before != nil {
+		in.Before = readOnly{before}
+	}
+	copied, err := m.planUpdate(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -246,10 +250,10 @@ func (m *run) load(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// unchanged captures the source again and compares a unit with the state that the copy was made
-// from. It returns a *ChangedError for the first difference.
-func (m *run) unchanged(ctx context.Context, unit string, b *batch) error {
-	v, err := m.captures.of(ctx, time.Now(), m.namespacesOf(unit, b.Copy.Units...))
+// unchanged compares a unit with the state that the copy was made from, by a capture of the source
+// that began after since. It returns a *ChangedError for the first difference.
+func (m *run) unchanged(ctx context.Context, unit string, b *batch, since time.Time) error {
+	v, err := m.captures.of(ctx, since, m.namespacesOf(unit, b.Copy.Units...))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@ package move
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -50,10 +52,11 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: v.contents,
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   m.Plan.Spec.copySpec(units), Owners: owners})
+		Spec:   m.Plan.Spec.copySpec(units), Owners: owners, Asked: m.asked})
 	if err != nil {
 		return err
 	}
+	m.noteAsked(plan)
 	m.refuse(ctx, plan)
 	return nil
 }
@@ -71,4 +74,39 @@ func (m *run) refuse(ctx context.Context, plan *restore.Plan) {
 			}
 		}
 	}
+}
+
+// noteAsked notes the objects about which a plan has asked the target.
+func (m *run) noteAsked(plan *restore.Plan) {
+	for _, u := range append([]restore.Unit{plan.Shared}, plan.Units...) {
+		for _, o := range u.Objects {
+			if o.Checked {
+				m.asked[o.Ref] = true
+			}
+		}
+	}
+}
+
+// askedOnce asks for each right once in a run: each batch has plans that need to know.
+type askedOnce struct {
+	Prober
+	mu      sync.Mutex
+	answers map[string]bool
+}
+
+// Allowed implements Prober.
+func (p *askedOnce) Allowed(ctx context.Context, verb string, k kube.Kind, subresource string) (
+	bool, error) {
+	right := fmt.Sprint(verb, " ", k.GroupKind, " ", subresource)
+	p.mu.Lock()
+	allowed := p.answers[right]
+	p.mu.Unlock()
+	if allowed {
+		return true, nil
+	}
+	allowed, err := p.Prober.Allowed(ctx, verb, k, subresource)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers[right] = allowed && err == nil
+	return allowed, err
 }

@@ -13,7 +13,7 @@ func handOverStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Ph
 
 // handOver is the point of no return of a unit. Its copy on the target is verified and paused. The
 // source is captured once more and must be unchanged; then the ownership record names the target.
-func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
+func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 		if err := m.holdLock(ctx, u.Name, false); err != nil {
 			return err
 		}
-		if err := m.unchanged(ctx, u.Name, b); err != nil {
+		if err := m.unchanged(ctx, u.Name, b, f.meet(limited, u.Name)); err != nil {
 			return err
 		}
 		m.arm(ctx, u.Name) // the list may have been edited since the pause

@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // meeting waits for all units of a batch to come to a point. So none is paused while another one
@@ -10,8 +11,8 @@ import (
 type meeting struct {
 	mu     sync.Mutex
 	absent map[string]bool
-	once   sync.Once
 	all    chan struct{} // closed once all have come, or left
+	at     time.Time     // of that
 }
 
 func newMeeting(units []string) *meeting {
@@ -43,14 +44,44 @@ func (t *meeting) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.absent)
-	t.once.Do(func() { close(t.all) })
+	t.close()
+}
+
+// since returns when a meeting that is over was over, so that its units share a capture.
+func (t *meeting) since() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at
 }
 
 // leave takes a unit off the list of those that the others wait for.
 func (t *meeting) leave(unit string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if delete(t.absent, unit); len(t.absent) == 0 {
-		t.once.Do(func() { close(t.all) })
+	delete(t.absent, unit)
+	t.close()
+}
+
+// close closes all, unless somebody is absent.
+func (t *meeting) close() {
+	if len(t.absent) == 0 && t.at.IsZero() {
+		t.at = time.Now()
+		close(t.all)
 	}
+}
+
+// pausing are the meetings of units that are paused together.
+type pausing struct {
+	ready  *meeting // their slowest controllers have acknowledged
+	paused *meeting // their Clusters are paused
+}
+
+func newPausing(units []string) *pausing {
+	return &pausing{ready: newMeeting(units), paused: newMeeting(units)}
+}
+
+// leave takes a unit that is paused, or has failed, off both lists.
+func (p *pausing) leave(unit string) {
+	p.ready.leave(unit)
+	p.paused.leave(unit)
 }

@@ -2,9 +2,13 @@ package move
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // TestUnitsMeetBeforeTheyArePaused: the fast one waits for the slow one, but not for one that left
@@ -36,4 +40,68 @@ func TestUnitsMeetBeforeTheyArePaused(t *testing.T) {
 			t.Error("a run that ends does not end the wait")
 		}
 	})
+}
+
+// TestUnitsOfABatchShareACapture: those that are verified within a second wait for each other and
+// get the same moment, which is after each of them came; one that is late, or that comes when the
+// others have gone, is not waited for.
+func TestUnitsOfABatchShareACapture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFlight([]string{"a/first", "a/second", "a/failing", "a/blocked"})
+		f.leaveOthers([]restore.Unit{{Name: "a/first"}, {Name: "a/second"}, {Name: "a/failing"}})
+		began, first := time.Now(), make(chan time.Time)
+		go func() { first <- f.meet(t.Context(), "a/first") }()
+		time.Sleep(meetWait / 2)
+		f.leave("a/failing")
+		second := f.meet(t.Context(), "a/second")
+		if at := <-first; !at.Equal(second) || at.Sub(began) != meetWait/2 {
+			t.Errorf("moments after the first one came: %s and %s", at.Sub(began), second.Sub(began))
+		}
+		time.Sleep(time.Hour)
+		if at := f.meet(t.Context(), "a/second"); !at.Equal(time.Now()) {
+			t.Errorf("one that comes an hour later has a moment of before: %s", at.Sub(began))
+		}
+		alone := newFlight([]string{"a/x", "a/y"})
+		began = time.Now()
+		if at := alone.meet(t.Context(), "a/x"); at.Sub(began) != meetWait {
+			t.Errorf("one whose neighbour is late waits for %s", at.Sub(began))
+		}
+		alone.end()
+		if alone.released.over(t.Context()) != nil || alone.well.over(t.Context()) != nil {
+			t.Error("the end of a flight does not end its meetings")
+		}
+	})
+}
+
+// asked counts the questions about rights.
+type asked struct {
+	Prober
+	n     int
+	error error
+}
+
+func (p *asked) Allowed(context.Context, string, kube.Kind, string) (bool, error) {
+	p.n++
+	return p.error == nil && p.n > 1, p.error
+}
+
+// TestARightIsAskedForOnce: but one that was missing, or of which the API server said nothing, is
+// asked for again.
+func TestARightIsAskedForOnce(t *testing.T) {
+	p := &asked{}
+	once := &askedOnce{Prober: p, answers: map[string]bool{}}
+	for i, want := range []bool{false, true, true, true} {
+		if got, err := once.Allowed(t.Context(), "get", kube.SecretKind, ""); got != want || err != nil {
+			t.Errorf("answer %d: %v, %v", i, got, err)
+		}
+	}
+	if p.n != 2 {
+		t.Errorf("%d questions, want 2", p.n)
+	}
+	p.error = errors.New("no answer")
+	for range 2 {
+		if _, err := once.Allowed(t.Context(), "list", kube.SecretKind, ""); err == nil {
+			t.Error("an error is forgotten")
+		}
+	}
 }

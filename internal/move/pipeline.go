@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -15,8 +16,9 @@ import (
 // While it is not, the batches after it are locked and copied, and those before it pass post-flight
 // and are retired.
 
-// readyAhead is how many batches are made ready before they are paused. The first one of them waits
-// for its slowest controllers, up to 15 s, while the second one is copied.
+// readyAhead is how many times Tuning.Concurrency units are made ready before they are paused. The
+// first ones wait for their slowest controllers meanwhile, which reconcile an object every 15 s. On
+// the target these have seen the last ones as well by the time of their release.
 const readyAhead = 2
 
 // pipeline is the way of batches through a run.
@@ -29,10 +31,13 @@ type pipeline struct {
 
 // readyBatch are the units of a batch that is not paused yet.
 type readyBatch struct {
-	units  []string
-	before *snapshot.Contents // of the pre-copy; may be nil
-	copied chan struct{}      // closed once the source and the target are left alone
-	work   task.Group
+	planned []string // of the batch
+	units   []string // those that are locked
+	since   time.Time
+	before  *snapshot.Contents // of the pre-copy; may be nil
+	// written is over once nothing but waits for acknowledgements is left to do for a unit.
+	written *meeting
+	work    task.Group
 }
 
 // flight is a batch whose units were paused.
@@ -41,19 +46,24 @@ type flight struct {
 	// released is over once no unit of the batch is paused any more: it is handed over, or has
 	// failed.
 	released *meeting
+	// verified is over once each unit is about to be handed over, or has failed.
+	verified *meeting
 	// atWork is over once the target's controllers work on each unit, or it has failed.
 	atWork *meeting
-	ended  chan struct{}
+	// well is over once each unit has passed post-flight but for what is reconciled seldom, or it has
+	// failed.
+	well  *meeting
+	ended chan struct{}
 }
 
 func newFlight(units []string) *flight {
-	return &flight{units: units, released: newMeeting(units), atWork: newMeeting(units),
-		ended: make(chan struct{})}
+	return &flight{units: units, released: newMeeting(units), verified: newMeeting(units),
+		atWork: newMeeting(units), well: newMeeting(units), ended: make(chan struct{})}
 }
 
 // beginBatches moves one batch after the other. A batch is paused once the units of the one before
-// are at work on the target, and the units of all others before it are retired. After a canary, and
-// after a batch of which no unit is at work, it waits for their retirement, too: when there was
+// are at work on the target, and those of all others before it are well there. After a canary, and
+// after a batch of which no unit is at work or well, it waits for their retirement: when there was
 // none, the next batch would most likely fail as well, and its units would be paused for nothing.
 func (m *run) beginBatches(ctx context.Context, batches [][]string) {
 	p := &pipeline{run: m, waiting: batches}
@@ -66,8 +76,13 @@ func (m *run) beginBatches(ctx context.Context, batches [][]string) {
 		f := p.begin(ctx, now)
 		p.makeReady(ctx)
 		_ = f.atWork.over(ctx)
-		alone := slices.Contains(f.units, m.Tuning.Canary)
-		if before != nil && !m.gotOn(ctx, before) || (alone || !m.isAtWork(f)) && !m.gotOn(ctx, f) {
+		canary := slices.Contains(f.units, m.Tuning.Canary)
+		ok := m.gotTo(f, m.results.atWork) && !canary || m.gotOn(ctx, f)
+		if before != nil {
+			_ = before.well.over(ctx)
+			ok = ok && (m.gotTo(before, m.results.well) || m.gotOn(ctx, before))
+		}
+		if !ok {
 			break
 		}
 		before = f
@@ -84,28 +99,36 @@ func (m *run) awaitReady(ctx context.Context, r *readyBatch) {
 	}
 }
 
-// makeReady locks and copies the next batches, up to readyAhead of them, and returns once they are
-// copied. Units that cannot be locked fail.
+// makeReady locks and copies the next batches, and returns once they are written to the target.
+// Units that cannot be locked fail.
 func (p *pipeline) makeReady(ctx context.Context) {
-	for len(p.ready) < readyAhead && len(p.waiting) > 0 && !p.enough(ctx) {
+	ahead := 0
+	for _, r := range p.ready {
+		ahead += len(r.planned)
+	}
+	for len(p.waiting) > 0 && !p.enough(ctx) {
+		if ahead += len(p.waiting[0]); ahead > readyAhead*p.Tuning.Concurrency && len(p.ready) > 0 {
+			break
+		}
 		r := p.run.makeReady(ctx, p.waiting[0])
 		p.ready, p.waiting = append(p.ready, r), p.waiting[1:]
-		<-r.copied
+		_ = r.written.over(ctx)
 	}
 }
 
 // makeReady locks units, copies them, and then waits for the controllers that take long to
 // acknowledge a pause, in a goroutine of its own.
 func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
-	r, since := &readyBatch{copied: make(chan struct{})}, time.Now()
+	since := time.Now()
+	r := &readyBatch{planned: units, since: since, written: newMeeting(units)}
+	m.goTogether(units)
 	r.work.Go(func() error {
-		func() {
-			defer close(r.copied)
-			r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
-			if len(r.units) > 0 && ctx.Err() == nil {
-				r.before = m.preCopy(ctx, r.units, since)
-			}
-		}()
+		defer r.written.end()
+		r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
+		if len(r.units) > 0 && ctx.Err() == nil {
+			r.before = m.preCopy(ctx, r.units, since, r.written)
+		}
+		r.written.end()
 		r.units = m.all(ctx, r.units, func(unit string) error {
 			_, nodes, err := m.sourceUnit(ctx, unit, since)
 			if err != nil {
@@ -125,9 +148,9 @@ func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
 func (p *pipeline) begin(ctx context.Context, ready *readyBatch) *flight {
 	p.quiet.Lock()
 	defer p.quiet.Unlock()
-	since, together := time.Now(), newMeeting(ready.units)
+	together := newPausing(ready.units)
 	f := newFlight(p.all(ctx, ready.units, func(unit string) error {
-		return p.pause(ctx, unit, since, together)
+		return p.pause(ctx, unit, ready.since, together)
 	}))
 	var b *batch
 	if len(f.units) > 0 && ctx.Err() == nil {
@@ -173,16 +196,47 @@ func (p *pipeline) plan(ctx context.Context, paused []string, before *snapshot.C
 	return nil
 }
 
+// meetWait is how long a unit that is verified waits for the others of its batch.
+const meetWait = time.Second
+
+// meet waits for the others that are about to be handed over, for a short time, and returns a
+// moment after the call: a capture after it serves all of them.
+func (f *flight) meet(ctx context.Context, unit string) time.Time {
+	now := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, meetWait)
+	defer cancel()
+	if f.verified.wait(ctx, unit) != nil {
+		return time.Now()
+	}
+	if at := f.verified.since(); at.After(now) {
+		return at
+	}
+	return now
+}
+
 // leave takes a unit that has failed out of a flight.
 func (f *flight) leave(unit string) {
 	f.released.leave(unit)
+	f.verified.leave(unit)
 	f.atWork.leave(unit)
+	f.well.leave(unit)
+}
+
+// leaveOthers takes all units but some out of a flight.
+func (f *flight) leaveOthers(stay []restore.Unit) {
+	for _, unit := range f.units {
+		if !slices.ContainsFunc(stay, func(u restore.Unit) bool { return u.Name == unit }) {
+			f.leave(unit)
+		}
+	}
 }
 
 // passed ends the meetings of a flight: its units are on the target, or have failed.
 func (f *flight) passed() {
 	f.released.end()
+	f.verified.end()
 	f.atWork.end()
+	f.well.end()
 }
 
 // end ends a flight that has nothing more to do.
@@ -191,11 +245,11 @@ func (f *flight) end() {
 	close(f.ended)
 }
 
-// isAtWork reports whether a unit of a flight came to work on the target.
-func (m *run) isAtWork(f *flight) bool {
+// gotTo reports whether a unit of a flight is among those that came to a point.
+func (m *run) gotTo(f *flight, point map[string]bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.ContainsFunc(f.units, func(unit string) bool { return m.results.atWork[unit] })
+	return slices.ContainsFunc(f.units, func(unit string) bool { return point[unit] })
 }
 
 // gotOn waits for the end of a flight, and reports whether at least one unit of it was retired, or

@@ -40,17 +40,18 @@ func (readOnly) Drop(object.Ref) {}
 // preCopy copies units that are locked, and returns the contents from which it did: nil when an
 // earlier run has copied a part of them. Units that it cannot copy are copied in their pause: that
 // is a warning, and no error.
-func (m *run) preCopy(ctx context.Context, units []string, since time.Time) *snapshot.Contents {
+func (m *run) preCopy(ctx context.Context, units []string, since time.Time,
+	written *meeting) *snapshot.Contents {
 	var contents *snapshot.Contents
 	fresh := units
 	for _, p := range m.preCopiesOf(units) {
 		begun := p.units()
 		fresh = slices.DeleteFunc(slices.Clone(fresh),
 			func(unit string) bool { return slices.Contains(begun, unit) })
-		m.copyBefore(ctx, begun, since, p)
+		m.copyBefore(ctx, begun, since, p, written)
 	}
 	if len(fresh) > 0 && ctx.Err() == nil {
-		contents = m.copyBefore(ctx, fresh, since, nil)
+		contents = m.copyBefore(ctx, fresh, since, nil, written)
 	}
 	if len(fresh) < len(units) {
 		return nil
@@ -78,7 +79,7 @@ func (m *run) preCopiesOf(units []string) []*batch {
 // copyBefore copies units by the plan p of an earlier run, or else by a new one, and returns the
 // contents from which it did.
 func (m *run) copyBefore(ctx context.Context, units []string, since time.Time,
-	p *batch) *snapshot.Contents {
+	p *batch, written *meeting) *snapshot.Contents {
 	var namespaces []string
 	for _, unit := range units {
 		namespaces = append(namespaces, m.namespacesOf(unit)...)
@@ -88,7 +89,7 @@ func (m *run) copyBefore(ctx context.Context, units []string, since time.Time,
 		p, err = m.planPreCopy(ctx, units, v)
 	}
 	if err == nil && p != nil {
-		err = m.runPreCopy(ctx, p, v.contents)
+		err = m.runPreCopy(ctx, p, v.contents, written)
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -134,7 +135,7 @@ func (m *run) planPreCopy(ctx context.Context, units []string, v *sourceCapture)
 	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: readOnly{v.contents},
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   spec, Owners: owners})
+		Spec:   spec, Owners: owners, Asked: m.asked})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +153,8 @@ func (m *run) planPreCopy(ctx context.Context, units []string, v *sourceCapture)
 }
 
 // runPreCopy carries out the plan of a pre-copy.
-func (m *run) runPreCopy(ctx context.Context, p *batch, contents *snapshot.Contents) error {
+func (m *run) runPreCopy(ctx context.Context, p *batch, contents *snapshot.Contents,
+	written *meeting) error {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe, tuning.MaxFailures = "", 0, 0
 	return restore.Run(ctx, restore.RunOptions{
@@ -161,6 +163,8 @@ func (m *run) runPreCopy(ctx context.Context, p *batch, contents *snapshot.Conte
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{StepSuffix: preCopySuffix(p.Number), RequirePause: true,
 			LeaveSharedPaused: true, ReleaseTogether: true,
+			OnWritten: func(u restore.Unit) { written.leave(u.Name) },
+			OnFailed:  func(_ context.Context, u restore.Unit) { written.leave(u.Name) },
 			PreCopy: func(u restore.Unit, uids map[object.Ref]string) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -240,10 +244,9 @@ func (m *run) fitting(ctx context.Context, s *snapshot.Snapshot, units []string)
 			fits = fits && n != nil && n.Unit == unit
 		}
 		if !fits {
-			m.warnPreCopy(ctx, unit, "an object of it is gone from the source since it was copied there: "+
-				"it is copied once more, in its pause")
-			if err := m.undoPreCopy(ctx, unit); err != nil {
-				return nil, fmt.Errorf("remove what was copied of %s before its pause: %w", unit, err)
+			err := m.copyOnceMore(ctx, unit, "an object of it is gone from the source since it was copied")
+			if err != nil {
+				return nil, err
 			}
 			continue
 		}
@@ -252,4 +255,44 @@ func (m *run) fitting(ctx context.Context, s *snapshot.Snapshot, units []string)
 		}
 	}
 	return copied, nil
+}
+
+// copyOnceMore removes the pre-copy of a unit, which is then copied whole in its pause.
+func (m *run) copyOnceMore(ctx context.Context, unit, why string) error {
+	m.warnPreCopy(ctx, unit, why+": it is copied once more, in its pause")
+	if err := m.undoPreCopy(ctx, unit); err != nil {
+		return fmt.Errorf("remove what was copied of %s before its pause: %w", unit, err)
+	}
+	return nil
+}
+
+// planUpdate plans the copy of a batch. A unit of which the target refuses an update is planned
+// without its pre-copy, which is removed: a webhook that does not allow to change an object often
+// allows to create it as it is now.
+func (m *run) planUpdate(ctx context.Context, in restore.Input) (*restore.Plan, error) {
+	plan, err := m.planCopy(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	again := false
+	for _, f := range plan.Findings {
+		if f.Code != object.CodeRefusedByTarget || f.Severity < object.Error ||
+			in.Copied[f.Ref] == "" { // or another object of its unit was refused before
+			continue
+		}
+		again = true
+		m.mu.Lock()
+		uids := m.pre.uids[f.Unit]
+		m.mu.Unlock()
+		if err := m.copyOnceMore(ctx, f.Unit, f.Ref.String()+": "+f.Message); err != nil {
+			return nil, err
+		}
+		for ref := range uids {
+			delete(in.Copied, ref)
+		}
+	}
+	if !again {
+		return plan, nil
+	}
+	return m.planCopy(ctx, in)
 }

@@ -4,6 +4,7 @@ package move_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,12 +13,15 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // TestAPIMoveCopiesInItsPauseWhatHasChanged: objects are changed, made and deleted on the source
@@ -116,21 +120,23 @@ func (fx *fixture) loses(gone object.Ref) error {
 	return fx.source().Writer().Delete(fx.t.Context(), k, gone.Namespace, gone.Name, live.GetUID(), "")
 }
 
-// TestAPIMoveGivesBackWhatTheTargetDoesNotUpdate: the target refuses what changed on the source
-// after the pre-copy. The unit is given back, and its copy is removed without a controller of the
-// target seeing that a Machine is deleted. Once the target accepts it, a resume moves it.
-func TestAPIMoveGivesBackWhatTheTargetDoesNotUpdate(t *testing.T) {
+// TestAPIMoveCopiesOnceMoreWhatTheTargetDoesNotUpdate: the target refuses to update what changed on
+// the source after the pre-copy, as webhooks do with immutable fields. The copy is removed, without
+// a controller of the target seeing that a Machine is deleted, and made whole in the pause.
+func TestAPIMoveCopiesOnceMoreWhatTheTargetDoesNotUpdate(t *testing.T) {
 	fx := newFixture(t, "no-update")
 	unit := classyUnits[1] // in a batch with another one
 	machine := fx.one("Machine", unit)
 	const label = "example.test/refused"
 	allow := fx.denyOn(fx.target(), "UPDATE", "refuses-updates", "machines",
-		`!("`+label+`" in object.metadata.?labels.orValue({}))`)
+		`!("`+label+`" in object.metadata.?labels.orValue({})) ||`+
+			`("`+label+`" in oldObject.metadata.?labels.orValue({}))`)
+	defer allow()
 	mark := func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, "", "metadata", "labels", label)
 	}
 	deleted := fx.watchDeleted(1 - fx.at)
-	e := fx.carryOut(fx.order(doMove), catalog.Failed,
+	e := fx.carryOut(fx.order(doMove), catalog.Succeeded,
 		func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun ||
 				!strings.HasSuffix(r.Step.Unit, unit) {
@@ -139,13 +145,15 @@ func TestAPIMoveGivesBackWhatTheTargetDoesNotUpdate(t *testing.T) {
 			mark(fx.was[machine])
 			return fx.tryChange(fx.at, machine, mark)
 		})
-	if !strings.Contains(e.Message, "not wanted here") {
-		t.Errorf("it ended with: %s", e.Message)
+	if !slices.ContainsFunc(e.PreCopies, func(text string) bool {
+		return strings.Contains(text, "not wanted here") && strings.Contains(text, "once more")
+	}) {
+		t.Errorf("it reported: %q", e.PreCopies)
 	}
 	fx.report(deleted())
-	fx.checkReturned(unit)
-	allow()
-	fx.resumeToEnd()
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.ended(false, st))
 }
 
 // watchDeleted lists Machines and their infrastructure on a side until the function that it returns
@@ -176,3 +184,29 @@ func (fx *fixture) watchDeleted(i int) (stop func() []string) {
 		return slices.Sorted(maps.Keys(seen))
 	}
 }
+
+// TestAPIRemoveByUIDLeavesAnotherObject: an object that is removed by its UID, without being read
+// first, is left alone when it is another one, with nothing written to it.
+func TestAPIRemoveByUIDLeavesAnotherObject(t *testing.T) {
+	fx := newFixture(t, "by-uid")
+	ref := fx.one("MachineHealthCheck", classyUnits[0])
+	k, was := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
+	remove := func(uid types.UID) error {
+		return restore.Remove(t.Context(), fx.source().Reader(), fx.source().Writer(), k, ref, uid,
+			func(*unstructured.Unstructured) error { return errOther })
+	}
+	if err := remove("another"); !errors.Is(err, errOther) {
+		t.Errorf("another UID: %v", err)
+	}
+	if is := fx.get(fx.at, ref); is.GetResourceVersion() != was.GetResourceVersion() {
+		t.Error("it was written to")
+	}
+	must(t, remove(was.GetUID()))
+	if _, err := fx.source().Reader().Get(t.Context(), k, ref.Namespace, ref.Name); !apierrors.IsNotFound(
+		err) {
+		t.Errorf("it is there: %v", err)
+	}
+	must(t, remove(was.GetUID())) // once more
+}
+
+var errOther = errors.New("another object")

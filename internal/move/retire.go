@@ -180,7 +180,11 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 // remove removes one object from the source. A shared object or a Binding that was created again is
 // left alone: other units need it.
 func (m *run) remove(ctx context.Context, k kube.Kind, o restore.Object, was objectState) error {
-	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref,
+	uid := types.UID(was.UID)
+	if o.GroupKind() == capi.Cluster {
+		uid = "" // it has the lock
+	}
+	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, uid,
 		func(live *unstructured.Unstructured) error { return m.mayRemove(o, was, live) })
 	switch {
 	case errors.Is(err, errOtherObject) && (was.Unit == "" ||

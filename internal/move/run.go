@@ -36,6 +36,8 @@ type run struct {
 	pauser   *fence.Pauser // of the source
 	// policy and returns are the admission policies of the source and of the target.
 	policy, returns *fence.Policy
+	// asked are the objects about which this run has asked the target.
+	asked map[object.Ref]bool
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
 
@@ -47,6 +49,8 @@ type run struct {
 	results results
 	// pausedAt is when this run paused a unit.
 	pausedAt map[string]time.Time
+	// together are the units of the batch of each unit.
+	together map[string][]string
 	// returned are the units of stored batches that were given back, and epochs the epochs of the
 	// records that this wrote.
 	returned map[string]bool
@@ -60,8 +64,10 @@ type results struct {
 	failed map[string]bool
 	// byShared are the failed units that a shared object blocks.
 	byShared map[string]bool
-	// atWork are released on the target, whose controllers are at work.
+	// atWork are released on the target, whose controllers are at work; well are those that have
+	// passed post-flight but for what is reconciled seldom.
 	atWork  map[string]bool
+	well    map[string]bool
 	retired map[string]bool
 	// left are released on the target, and left on the source, which does not answer.
 	left    map[string]bool
@@ -84,10 +90,12 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
 		policy:  policyOf(o.Source),
 		returns: policyOf(o.Target),
-		refused: map[string]bool{}, pausedAt: map[string]time.Time{}, returned: map[string]bool{},
+		asked:   map[object.Ref]bool{}, refused: map[string]bool{},
+		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
 		epochs: map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
-			atWork: map[string]bool{}, retired: map[string]bool{}, left: map[string]bool{}}}
+			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
+			left: map[string]bool{}}}
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}
 	}
@@ -97,6 +105,12 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		}
 	}
 	m.captures.seen = m.keepShared
+	if attempt == 1 { // the plan was made for it; else it may be days old
+		m.noteAsked(&m.Plan.Copy)
+	}
+	if o.Target.Prober != nil {
+		m.Target.Prober = &askedOnce{Prober: o.Target.Prober, answers: map[string]bool{}}
+	}
 	if err := m.loadPreCopies(ctx); err != nil {
 		return nil, err
 	}

@@ -68,11 +68,12 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch, f *flight) {
 		m.continueClock(u.Name)
 		if err := m.lockAgain(ctx, u.Name); err != nil {
 			m.fail(ctx, u.Name, err)
-			f.leave(u.Name)
 		}
 	}
 	todo.Units = slices.DeleteFunc(todo.Units,
 		func(u restore.Unit) bool { return m.hasFailed(u.Name) })
+	f.leaveOthers(todo.Units)
+	m.goTogether(f.units)
 	healthy, err := m.carryOver(ctx, b, &todo, f)
 	if ctx.Err() != nil {
 		return
@@ -96,7 +97,7 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 		Hooks: restore.Hooks{
 			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
 			BeforeRelease: func(ctx context.Context, u restore.Unit) error {
-				err := m.handOver(ctx, u, b)
+				err := m.handOver(ctx, u, b, f)
 				if err == nil {
 					f.released.leave(u.Name)
 				}
@@ -108,12 +109,8 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 				m.giveBack(ctx, b, u)
 				f.leave(u.Name)
 			},
-			OnAtWork: func(u restore.Unit) {
-				m.mu.Lock()
-				m.results.atWork[u.Name] = true
-				m.mu.Unlock()
-				f.atWork.leave(u.Name)
-			},
+			OnAtWork: func(u restore.Unit) { m.arrive(u, m.results.atWork, f.atWork) },
+			OnWell:   func(u restore.Unit) { m.arrive(u, m.results.well, f.well) },
 			OnBlocked: func(u restore.Unit) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -134,6 +131,14 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 	f.passed() // of units that it did not begin nothing was called
 	b.before = nil
 	return healthy, err
+}
+
+// arrive notes that a unit came to a point of its flight.
+func (m *run) arrive(u restore.Unit, point map[string]bool, at *meeting) {
+	m.mu.Lock()
+	point[u.Name] = true
+	m.mu.Unlock()
+	at.leave(u.Name)
 }
 
 // lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is

@@ -21,7 +21,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
-	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // ChangedError means that the source differs from what the copy was made from.
@@ -45,19 +44,18 @@ func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase
 // paused here, each by itself, and pause waits for them.
 func (m *run) lockUnit(ctx context.Context, unit string, since time.Time) error {
 	return m.Journal.Do(ctx, lockStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
-		ref, nodes, err := m.sourceUnit(ctx, unit, since)
-		if err != nil {
-			return err
-		}
-		return m.lockFirst(ctx, h, ref, nodes)
+		return m.lockFirst(ctx, h, since)
 	})
 }
 
 // lockFirst waits until the source works on a unit, arms the admission policy for it, and locks it.
-func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, ref object.Ref,
-	nodes []*graph.Node) error {
+func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, since time.Time) error {
 	unit := h.Step().Unit
-	if err := m.awaitAtWork(ctx, ref, nodes, m.pauseWait()); err != nil {
+	ref, nodes, err := m.sourceUnit(ctx, unit, since)
+	if err != nil {
+		return err
+	}
+	if err := m.awaitAtWork(ctx, ref, nodes, since); err != nil {
 		return err
 	}
 	if err := m.armFor(ctx, unit, ref); err != nil {
@@ -87,7 +85,7 @@ func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
 // pause pauses a unit of the source that is locked, and waits for every object that acknowledges a
 // pause. What PauseFirst has paused comes first, while the workload cluster is at work, and the
 // units of a batch wait for each other before their Clusters are paused.
-func (m *run) pause(ctx context.Context, unit string, since time.Time, together *meeting) error {
+func (m *run) pause(ctx context.Context, unit string, since time.Time, together *pausing) error {
 	defer together.leave(unit)
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		if err := beginSince(ctx, h); err != nil {
@@ -101,7 +99,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time, together 
 		switch {
 		case err != nil:
 		case holder != m.lock(): // an earlier run locked it, or died while it gave it back
-			err = m.lockFirst(ctx, h, ref, nodes)
+			err = m.lockFirst(ctx, h, since)
 		default:
 			err = m.pauseFirst(ctx, unit, ref, nodes) // those that are new
 		}
@@ -111,7 +109,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time, together 
 		if err := m.awaitFirst(ctx, nodes); err != nil {
 			return err
 		}
-		if err := together.wait(ctx, unit); err != nil {
+		if err := together.ready.wait(ctx, unit); err != nil {
 			return err
 		}
 		m.startClock(unit)
@@ -121,7 +119,10 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time, together 
 		if err := m.pauser.PauseOwn(ctx, nodes); err != nil {
 			return err
 		}
-		err = m.awaitPaused(ctx, unit, nodes, m.pauseWait())
+		if err := together.paused.wait(ctx, unit); err != nil {
+			return err
+		}
+		err = m.awaitPaused(ctx, unit, together.paused.since(), nodes, m.pauseWait())
 		return errors.Join(m.tooLong(err), h.SetUnit(catalog.UnitPaused))
 	})
 }
@@ -173,24 +174,43 @@ func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster objec
 }
 
 // namespacesOf returns the namespaces in which the plan, and that of its batch, has objects of a
-// unit.
+// unit, and of those that are moved together with it: they share captures.
 func (m *run) namespacesOf(unit string, batch ...restore.Unit) []string {
-	namespace, _, _ := strings.Cut(unit, "/")
-	found := []string{namespace}
+	m.mu.Lock()
+	units := append([]string{unit}, m.together[unit]...)
+	m.mu.Unlock()
+	var found []string
+	for _, unit := range units {
+		namespace, _, _ := strings.Cut(unit, "/")
+		found = append(found, namespace)
+	}
 	for _, u := range slices.Concat(m.Plan.Copy.Units, batch) {
+		if !slices.Contains(units, u.Name) {
+			continue
+		}
 		for _, o := range u.Objects {
-			if u.Name == unit && o.Namespace != "" && !slices.Contains(found, o.Namespace) {
+			if o.Namespace != "" && !slices.Contains(found, o.Namespace) {
 				found = append(found, o.Namespace)
 			}
 		}
 	}
-	return found
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// goTogether notes that units are moved together.
+func (m *run) goTogether(units []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, unit := range units {
+		m.together[unit] = units
+	}
 }
 
 // awaitAtWork waits until every object of a unit shows Paused=False, except for objects that were
 // paused before the move. It does not wait once the switch is set, by us or by somebody else.
 func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node,
-	limit time.Duration) error {
+	since time.Time) error {
 	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if err != nil {
@@ -203,41 +223,80 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 	if _, annotated := live.GetAnnotations()[capi.AnnotationPaused]; annotated {
 		return nil
 	}
-	return m.await(ctx, nodes, "the source's objects to be at work before the pause", limit,
-		func(n *graph.Node, u *unstructured.Unstructured) string {
-			if n.Paused || !capi.PublishesPause(u.Object) || capi.PausedByUs(u.Object) {
-				return ""
-			}
-			return capi.NotAcknowledged(u.Object, "False")
-		})
+	problem := func(n *graph.Node, u *unstructured.Unstructured) string {
+		if n.Paused || !capi.PublishesPause(u.Object) || capi.PausedByUs(u.Object) {
+			return ""
+		}
+		return capi.NotAcknowledged(u.Object, "False")
+	}
+	v, err := m.captures.of(ctx, since, m.namespacesOf(ref.Namespace+"/"+ref.Name))
+	if err != nil {
+		return err
+	}
+	if nodes, err = m.withProblem(v, nodes, problem); err != nil {
+		return err
+	}
+	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.pauseWait(),
+		problem)
 }
 
 // awaitPaused waits until all objects of a unit acknowledged the pause and no provider blocks the
-// move, and then for Tuning.Settle if controllers of some publish nothing. nodes are the objects of
-// before the pause; a capture that runs meanwhile shows those that came since. A controller that
+// move, and then for Tuning.Settle if controllers of some publish nothing. The objects are those of
+// a capture that began after since, when the units of the batch were paused. A controller that
 // has acknowledged the pause of an object is in the middle of nothing with it, since it reconciles
 // an object once at a time. What is written all the same is found before the hand-over (unchanged).
-func (m *run) awaitPaused(ctx context.Context, unit string, nodes []*graph.Node,
+// known are the objects whose own switches are set; those of others are set here.
+func (m *run) awaitPaused(ctx context.Context, unit string, since time.Time, known []*graph.Node,
 	limit time.Duration) error {
-	var captured *sourceCapture
-	g, gctx := task.WithContext(ctx)
-	g.Go(func() error { return m.await(gctx, nodes, acknowledgement, limit, m.pauser.NotPaused) })
-	g.Go(func() (err error) {
-		captured, err = m.captures.of(gctx, time.Now(), m.namespacesOf(unit))
+	captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
+	if err != nil {
 		return err
-	})
-	if err := g.Wait(); err != nil {
+	}
+	if err := m.pauseNewcomers(ctx, unit, nodesOf(captured.graph, unit), known); err != nil {
 		return err
 	}
 	var silent atomic.Bool
-	if err := m.await(ctx, nodesOf(captured.graph, unit), acknowledgement, limit,
-		noteSilent(&silent, m.pauser.NotPaused)); err != nil {
+	problem := noteSilent(&silent, m.pauser.NotPaused)
+	nodes, err := m.withProblem(captured, nodesOf(captured.graph, unit), problem)
+	if err != nil {
+		return err
+	}
+	if err := m.await(ctx, nodes, acknowledgement, limit, problem); err != nil {
 		return err
 	}
 	if !silent.Load() {
 		return nil
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle)
+}
+
+// pauseNewcomers sets the switches of objects that came since the others were paused.
+func (m *run) pauseNewcomers(ctx context.Context, unit string, nodes,
+	known []*graph.Node) error {
+	newcomers := slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
+		return slices.ContainsFunc(known, func(k *graph.Node) bool { return k.UID == n.UID })
+	})
+	ref, err := clusterRef(unit)
+	if err == nil && len(m.pauser.First(newcomers)) > 0 {
+		err = m.pauseFirst(ctx, unit, ref, newcomers)
+	}
+	return errors.Join(err, m.pauser.PauseOwn(ctx, newcomers))
+}
+
+// withProblem returns those of nodes that have a problem in a capture: only these are polled.
+func (m *run) withProblem(v *sourceCapture, nodes []*graph.Node, problem fence.Problem) (
+	[]*graph.Node, error) {
+	var left []*graph.Node
+	for _, n := range m.pauser.WithPause(nodes) {
+		u, err := decode(v.contents, n.Ref)
+		if err != nil {
+			return nil, err
+		}
+		if problem(n, u) != "" {
+			left = append(left, n)
+		}
+	}
+	return left, nil
 }
 
 // noteSilent notes whether a problem is asked about an object whose controllers publish nothing of

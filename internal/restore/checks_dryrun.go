@@ -26,6 +26,10 @@ func checkDryRun(ctx context.Context, p *planner) error {
 		if !served || p.existing[n.Ref] != "" {
 			continue
 		}
+		if p.Asked[n.Ref] {
+			p.checked.Store(n.Ref, true)
+			continue
+		}
 		about := seen[n.Unit]
 		if n.Unit == "" {
 			about = &refusals{}

@@ -49,6 +49,9 @@ func checkCollisions(ctx context.Context, p *planner) error {
 			}
 			p.existing[n.Ref] = string(lives[i].GetUID())
 			if p.isCopied(n) && lives[i].GetDeletionTimestamp() == nil {
+				if err := p.checkUpdate(ctx, n, lives[i]); err != nil {
+					return err
+				}
 				continue
 			}
 			want, err := decodeObject(p.rows(), p.Contents, n.Ref)

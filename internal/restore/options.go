@@ -129,9 +129,15 @@ type Hooks struct {
 	OnFailed func(ctx context.Context, u Unit)
 	// OnBlocked is called for each unit that fails because of a shared object that it needs.
 	OnBlocked func(u Unit)
+	// OnWritten is called for each unit of a pre-copy once it is written; what is left is to wait for
+	// acknowledgements.
+	OnWritten func(u Unit)
 	// OnAtWork is called for each released unit once its controllers are at work, before they have
 	// made every condition good again. It may be nil.
 	OnAtWork func(u Unit)
+	// OnWell is called for each released unit once it has passed post-flight but for the objects of
+	// controllers that reconcile seldom (capi.Row.RateLimited). It may be nil.
+	OnWell func(u Unit)
 	// OnHealthy is called for each unit that passed post-flight.
 	OnHealthy func(u Unit)
 	// OnUnhealthy is what happens to a unit that fails post-flight.

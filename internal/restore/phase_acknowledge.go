@@ -18,6 +18,9 @@ import (
 // never acknowledged leaves the unit paused, with an error that names it: a resume goes on once its
 // controller works, and before that nothing proves what the controller has seen.
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
+	if r.Hooks.OnWritten != nil {
+		r.Hooks.OnWritten(u)
+	}
 	var wanted, silent []Object
 	for _, o := range early(u.Objects) {
 		source, err := decodeObject(r.Rows, r.Contents, o.Ref)

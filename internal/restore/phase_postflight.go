@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -105,7 +104,7 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 	if err != nil {
 		return err
 	}
-	return wait(objects, func(o Object, source, live *unstructured.Unstructured) string {
+	unhealthy := func(o Object, source, live *unstructured.Unstructured) string {
 		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
 			return why
 		}
@@ -116,7 +115,27 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 			return ""
 		}
 		return r.degradedCondition(o, source, live)
-	})
+	}
+	prompt, slow := r.byPace(objects)
+	if err := wait(prompt, unhealthy); err != nil {
+		return err
+	}
+	if r.Hooks.OnWell != nil {
+		r.Hooks.OnWell(u)
+	}
+	return wait(slow, unhealthy)
+}
+
+// byPace divides objects into those of controllers that reconcile them at once, and the others.
+func (r *run) byPace(objects []Object) (prompt, slow []Object) {
+	for _, o := range objects {
+		if r.Rows.Row(o.GroupKind()).RateLimited {
+			slow = append(slow, o)
+		} else {
+			prompt = append(prompt, o)
+		}
+	}
+	return prompt, slow
 }
 
 // waitAtWork waits until the controllers have acknowledged the end of the pause, for each object
@@ -125,9 +144,7 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 // restored conditions within it. It ends with an error when a Machine was created or deleted.
 func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait waitFunc) error {
 	if !u.StaysPaused {
-		prompt := slices.DeleteFunc(slices.Clone(objects), func(o Object) bool {
-			return r.Rows.Row(o.GroupKind()).RateLimited
-		})
+		prompt, _ := r.byPace(objects)
 		if err := wait(prompt, unseenRelease); err != nil {
 			return err
 		}

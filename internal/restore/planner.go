@@ -50,7 +50,11 @@ type Input struct {
 	Contents Contents // of the nodes that Nodes returns
 	// Copied are the UIDs of objects on the target that a pre-copy of this operation created. They are
 	// brought up to date.
-	Copied    map[object.Ref]string
+	Copied map[object.Ref]string
+	// Before are the contents from which the pre-copy made them; may be nil.
+	Before Contents
+	// Asked are objects about which this operation has asked the target: the plan does not ask again.
+	Asked     map[object.Ref]bool
 	Source    Snapshot // names the snapshot
 	Target    object.Side
 	Reader    Reader
@@ -173,6 +177,9 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	if err := p.modify(); err != nil {
 		return nil, err
+	}
+	if p.Before != nil {
+		p.Before = withModifiers(p.Before, p.Modifiers, p.Kinds, p.rows())
 	}
 	p.matchKinds()
 	if err := p.findExisting(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -56,18 +57,49 @@ func (r *run) isCurrent(o Object) bool {
 	if known {
 		return is
 	}
-	before, err := decodeObject(r.Rows, r.Before, o.Ref)
-	if err == nil {
-		var now *unstructured.Unstructured
-		if now, err = decodeObject(r.Rows, r.Contents, o.Ref); err == nil {
-			is = len(equality.Differences(r.Rows, before.Object, now.Object, equality.All)) == 0
-		}
+	if now, err := decodeObject(r.Rows, r.Contents, o.Ref); err == nil {
+		is = isAsBefore(r.Rows, r.Before, o.Ref, now)
 	}
 	if r.current.known == nil {
 		r.current.known = map[object.Ref]bool{}
 	}
 	r.current.known[o.Ref] = is
 	return is
+}
+
+// isAsBefore reports whether an object is equal to what the pre-copy was made from.
+func isAsBefore(rows *capi.Table, before Contents, ref object.Ref,
+	now *unstructured.Unstructured) bool {
+	was, err := decodeObject(rows, before, ref)
+	return err == nil && len(equality.Differences(rows, was.Object, now.Object, equality.All)) == 0
+}
+
+// checkUpdate asks the target about the write that brings an object of a pre-copy up to date, and
+// adds a finding when it is refused. A webhook may not allow such a change of what is there, and
+// yet allow to create the object as it is now: the caller decides.
+func (p *planner) checkUpdate(ctx context.Context, n *graph.Node,
+	live *unstructured.Unstructured) error {
+	now, err := decodeObject(p.rows(), p.Contents, n.Ref)
+	if err != nil || p.Before == nil || p.Prober == nil || isAsBefore(p.rows(), p.Before, n.Ref, now) {
+		return err
+	}
+	k := p.kinds[n.GroupKind()]
+	k.Version = n.Version
+	strip(now)
+	p.rows().Pause(now.Object)
+	delete(now.Object, "status")
+	now.SetUID(live.GetUID())
+	now.SetResourceVersion(live.GetResourceVersion())
+	now.SetOwnerReferences(live.GetOwnerReferences())
+	_, err = p.Prober.DryRunUpdate(ctx, k, now)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefusedByTarget,
+			Message: "the target refuses to update its copy: " + kube.SafeText(k.GroupKind, err)})
+	}
+	return nil // the run tries again what nothing is known of
 }
 
 // isUntouched reports whether this run has nothing to write of a unit.

@@ -31,26 +31,34 @@ type Remover interface {
 
 // Remove deletes an object without ever showing it to a controller as being deleted: it empties
 // the finalizers and deletes the object in the version of that answer, or not at all. check is
-// called before each try and must accept the object. Infrastructure is not touched; what the
-// object owns must be gone before. An object that is not there is no error.
+// called before each try and must accept the object. With uid, for an object of which nothing but
+// its UID is checked, it is not read first. Infrastructure is not touched; what the object owns
+// must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
-	check func(live *unstructured.Unstructured) error) error {
-	_, err := request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
-		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
-		if err != nil {
-			return nil, err
+	uid types.UID, check func(live *unstructured.Unstructured) error) error {
+	prepare := func(uid types.UID, version string) (*unstructured.Unstructured, error) {
+		metadata := map[string]any{"uid": uid, "finalizers": nil,
+			"annotations": map[string]any{AnnotationDeleteForMove: ""}}
+		if version != "" {
+			metadata["resourceVersion"] = version
 		}
-		if err := check(live); err != nil {
-			return nil, err
+		return w.PatchMetadata(ctx, k, ref.Namespace, ref.Name, metadata)
+	}
+	_, err := request(ctx, k.GroupKind, func() (live *unstructured.Unstructured, err error) {
+		if uid != "" && k.Group != "" {
+			live, err = prepare(uid, "")
 		}
-		if k.Group != "" || len(live.GetFinalizers()) > 0 {
-			live, err = w.PatchMetadata(ctx, k, ref.Namespace, ref.Name, map[string]any{
-				"uid": live.GetUID(), "resourceVersion": live.GetResourceVersion(), "finalizers": nil,
-				"annotations": map[string]any{AnnotationDeleteForMove: ""},
-			})
-			if err != nil {
-				return nil, err // what was being deleted already is gone with its last finalizer
+		// Another UID is a conflict or not valid, which depends on the kind.
+		if live == nil && (err == nil || apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
+			if live, err = reader.Get(ctx, k, ref.Namespace, ref.Name); err == nil {
+				err = check(live)
 			}
+			if err == nil && (k.Group != "" || len(live.GetFinalizers()) > 0) {
+				live, err = prepare(live.GetUID(), live.GetResourceVersion())
+			}
+		}
+		if err != nil {
+			return nil, err // what was being deleted already is gone with its last finalizer
 		}
 		return live, w.Delete(ctx, k, ref.Namespace, ref.Name, live.GetUID(), live.GetResourceVersion())
 	})
