@@ -18,6 +18,9 @@ import (
 // other is the second management cluster of moves.
 const other = "mgmt-2"
 
+// fleets are the prefixes of equal fleets that are moved together.
+var fleets = []string{"one-", "two-"}
+
 // settleTimeout is how long the controllers may take to report a moved fleet as healthy as before.
 const settleTimeout = 5 * time.Minute
 
@@ -50,7 +53,8 @@ func moves(ctx context.Context, opts Options) error {
 // start starts two management clusters and provisions a fleet on the first. None of its workload
 // clusters is paused, since clusterctl refuses to move such a one.
 func (m *liveMoves) start(ctx context.Context) error {
-	if err := m.startLab(ctx, lab.Options{Mgmt: 2}); err != nil {
+	// The controllers resync as they do when nobody says otherwise.
+	if err := m.startLab(ctx, lab.Options{Mgmt: 2, SyncPeriod: 10 * time.Minute}); err != nil {
 		return err
 	}
 	for _, name := range []string{source, other} {
@@ -64,19 +68,23 @@ func (m *liveMoves) start(ctx context.Context) error {
 	}
 	shapes := fleet.Named("classy", "classy-ha", "plain", "plain-ha", "cross")
 	for _, shape := range shapes {
-		m.namespaces = append(m.namespaces, shape.Namespace)
-		m.everywhere = append(m.everywhere, shape.Namespace)
-		if shape.ClassNamespace != "" {
-			m.everywhere = append(m.everywhere, shape.ClassNamespace)
+		for _, prefix := range fleets {
+			m.namespaces = append(m.namespaces, prefix+shape.Namespace)
+			m.everywhere = append(m.everywhere, prefix+shape.Namespace)
+			if shape.ClassNamespace != "" {
+				m.everywhere = append(m.everywhere, prefix+shape.ClassNamespace)
+			}
 		}
 	}
 	for _, list := range []*[]string{&m.namespaces, &m.everywhere} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
-	if _, err := fleet.Create(ctx, m.clients[source], fleet.Options{Shapes: shapes,
-		Progress: m.Progress}); err != nil {
-		return fmt.Errorf("provision fleet: %w", err)
+	for _, prefix := range fleets {
+		if _, err := fleet.Create(ctx, m.clients[source], fleet.Options{Prefix: prefix, Shapes: shapes,
+			Progress: m.Progress}); err != nil {
+			return fmt.Errorf("provision fleet: %w", err)
+		}
 	}
 	var err error
 	m.before, err = observe.StableInventory(ctx, m.lab.Mgmt(source).Kubeconfig(), m.everywhere...)

@@ -86,7 +86,7 @@ func extras() []extra {
 			"helmchartproxies.addons.cluster.x-k8s.io": moveHierarchy("true")},
 		program: managerName,
 		args: func(p extraPorts) []string {
-			return []string{"--sync-period=" + syncPeriod, "--diagnostics-address=0",
+			return []string{"--sync-period=" + syncPeriod.String(), "--diagnostics-address=0",
 				"--insecure-diagnostics", p.flag("health-addr", p.health),
 				fmt.Sprintf("--webhook-port=%d", p.other), "--webhook-cert-dir=" + p.certs}
 		},

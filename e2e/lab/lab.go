@@ -56,6 +56,9 @@ type Options struct {
 	FirstPort int
 	// Bare starts API servers with CRDs alone: no controllers, webhooks or cloud.
 	Bare bool
+	// SyncPeriod is how often controllers reconcile all objects; 0 means 20 s, so that tests see soon
+	// what a resync would do. That of Cluster API's managers is 10 minutes.
+	SyncPeriod time.Duration
 	// RuntimeSDK has the core managers call runtime extensions.
 	RuntimeSDK bool
 	// Contracts starts two management clusters without work of controllers: mgmt-1 has the CRDs of
@@ -183,7 +186,7 @@ func (l *Lab) startCloud(ctx context.Context) error {
 			fmt.Sprintf("--debug-port=%d", first+portDebug),
 			fmt.Sprintf("--first-workload-port=%d", first+portWorkload),
 			fmt.Sprintf("--last-workload-port=%d", first+portOldWorkload-1),
-			"--sync-period=" + syncPeriod,
+			"--sync-period=" + l.syncPeriod(),
 		},
 		log:  filepath.Join(l.opts.Dir, "cloud.log"),
 		name: managerName,

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -17,8 +19,12 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/cloud/control"
 )
 
-// syncPeriod is short, so that tests see within seconds what a resync would do.
-const syncPeriod = "20s"
+// syncPeriod is that of Options.SyncPeriod when it names none.
+const syncPeriod = 20 * time.Second
+
+func (l *Lab) syncPeriod() string {
+	return cmp.Or(l.opts.SyncPeriod, syncPeriod).String()
+}
 
 // Roles of processes: the names of their logs, and their keys in state.json.
 const (
@@ -113,7 +119,7 @@ func newMgmt(l *Lab, name string, port int, s setup) *Mgmt {
 func (m *Mgmt) managerArgs(i int, p provider) []string {
 	args := []string{
 		"--kubeconfig=" + m.Kubeconfig(),
-		"--sync-period=" + syncPeriod,
+		"--sync-period=" + m.lab.syncPeriod(),
 		fmt.Sprintf("--webhook-port=%d", m.webhookPort(i)),
 		"--webhook-cert-dir=" + m.pkiDir(),
 		fmt.Sprintf("--health-addr=127.0.0.1:%d", m.healthPort(i)),
