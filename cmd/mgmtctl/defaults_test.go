@@ -44,7 +44,7 @@ func TestDefaultsInTextsAreThoseOfTheCode(t *testing.T) {
 			service.DefaultMaxPause.Minutes())},
 		{"../../docs/outage.md", fmt.Sprintf("once %d have failed", service.DefaultMaxFailures)},
 		{"../../docs/move.md",
-			fmt.Sprintf("workload clusters in a batch, %d by default", service.DefaultMoveConcurrency)},
+			fmt.Sprintf("workload clusters, %d by default", service.DefaultMoveConcurrency)},
 	}
 	for _, tt := range tests {
 		text, err := os.ReadFile(tt.file)

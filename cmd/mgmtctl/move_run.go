@@ -14,11 +14,11 @@ func newMoveRun(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Move workload clusters from one management cluster to another",
-		Long: `Move workload clusters from one management cluster to another, in batches of
---concurrency. Each workload cluster of a batch is locked, and copied to the target while the source
-works on it. Then it is paused on the source and captured in a snapshot, what has changed is copied,
-and it is verified, handed over, released on the target, and retired from the source. Its machines
-and its API server run on; only its management is paused, for seconds.
+		Long: `Move workload clusters from one management cluster to another. Each workload cluster is
+locked, and copied to the target while the source works on it. Then it is paused on the source and
+captured in a snapshot, what has changed is copied, and it is verified, handed over, released on the
+target, and retired from the source. Its machines and its API server run on; only its management is
+paused, for seconds.
 
 Without --yes it shows a summary of the plan and asks, which needs a terminal. With --plan FILE it
 runs what "move plan -o json" has printed, and refuses when a new plan would differ; flags that

@@ -175,7 +175,7 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
 	}
 	nodes, err := f.nodes(ctx, units)
 	if err == nil {
-		err = f.Pauser.PauseOwn(ctx, nodes)
+		_, err = f.Pauser.PauseOwn(ctx, nodes)
 	}
 	if set = err == nil; set {
 		limit := f.Wait

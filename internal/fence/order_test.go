@@ -41,14 +41,17 @@ func TestSwitchesAreSetInReverseOfTheirRelease(t *testing.T) {
 		return nil
 	}
 	p := NewPauser(m, m, kinds, nil)
-	if err := p.PauseFirst(t.Context(), nodes); err != nil {
-		t.Fatal(err)
+	if changed, err := p.PauseFirst(t.Context(), nodes); err != nil || len(changed) != 1 {
+		t.Fatalf("changed %v: %v", changed, err)
 	}
-	if err := p.PauseOwn(t.Context(), nodes); err != nil {
-		t.Fatal(err)
+	if changed, err := p.PauseOwn(t.Context(), nodes); err != nil || len(changed) != 3 {
+		t.Fatalf("changed %v: %v", changed, err)
 	}
 	if want := []string{"check", "azimuth", "addon", "net"}; !slices.Equal(written, want) {
 		t.Errorf("paused %v, want %v", written, want)
+	}
+	if changed, err := p.PauseOwn(t.Context(), nodes); err != nil || len(changed) > 0 {
+		t.Errorf("once more: changed %v: %v", changed, err)
 	}
 	written = nil
 	if err := p.UnpauseOwn(t.Context(), nodes); err != nil {

@@ -77,8 +77,8 @@ func (p *Pauser) Change(ctx context.Context, ref object.Ref, fn func(u *unstruct
 }
 
 // PauseOwn sets the switches of all nodes that have one of their own, except for Clusters: those
-// first that a release gives back last.
-func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) error {
+// first that a release gives back last. It returns the nodes of which it changed one.
+func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, error) {
 	switched := p.switched(nodes)
 	slices.Reverse(switched)
 	return p.changeOwn(ctx, switched, p.rows.Pause)
@@ -86,7 +86,8 @@ func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) error {
 
 // UnpauseOwn gives back the switches that PauseOwn and PauseFirst set.
 func (p *Pauser) UnpauseOwn(ctx context.Context, nodes []*graph.Node) error {
-	return p.changeOwn(ctx, append(p.switched(nodes), p.First(nodes)...), p.rows.Unpause)
+	_, err := p.changeOwn(ctx, append(p.switched(nodes), p.First(nodes)...), p.rows.Unpause)
+	return err
 }
 
 // First returns the nodes that PauseFirst pauses.
@@ -96,8 +97,8 @@ func (p *Pauser) First(nodes []*graph.Node) []*graph.Node {
 }
 
 // PauseFirst pauses the nodes whose controllers take long to acknowledge a pause, each by itself,
-// before their Cluster is paused.
-func (p *Pauser) PauseFirst(ctx context.Context, nodes []*graph.Node) error {
+// before their Cluster is paused. It returns the nodes that it changed.
+func (p *Pauser) PauseFirst(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, error) {
 	return p.changeOwn(ctx, p.First(nodes), p.rows.PauseFirst)
 }
 
@@ -112,18 +113,24 @@ func (p *Pauser) switched(nodes []*graph.Node) []*graph.Node {
 	return switched
 }
 
-// changeOwn changes one node after the other. One that is gone has no switch.
+// changeOwn changes one node after the other, and returns those that it changed. One that is gone
+// has no switch.
 func (p *Pauser) changeOwn(ctx context.Context, nodes []*graph.Node,
-	fn func(obj map[string]any) bool) error {
+	fn func(obj map[string]any) bool) (changed []*graph.Node, err error) {
 	for _, n := range nodes {
+		is := false
 		err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) {
-			return fn(u.Object), nil
+			is = fn(u.Object)
+			return is, nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return err
+			return changed, err
+		}
+		if is && err == nil {
+			changed = append(changed, n)
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // Problem says why an object has not come to a state yet; "" when it has.

@@ -289,8 +289,10 @@ func (m *run) leaveReturned(ctx context.Context, b *batch) error {
 }
 
 // finishGiveBacks ends what an earlier run began to give back, before anything goes forward: a part
-// of the copy may be gone. These units are planned again by this run.
+// of the copy may be gone. Units of a batch that would have to wait for an earlier one are given
+// back as well: they are paused. All these units are planned again by this run.
 func (m *run) finishGiveBacks(ctx context.Context) error {
+	waits := false
 	for _, b := range m.batches {
 		done := map[string]bool{}
 		for _, u := range b.Copy.Units {
@@ -298,7 +300,7 @@ func (m *run) finishGiveBacks(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if state == "" || m.over(u.Name) {
+			if state == "" && (!waits || u.Blocked || b.Copy.Blocked) || m.over(u.Name) {
 				continue
 			}
 			by, err := m.handedOverBy(ctx, u)
@@ -316,6 +318,25 @@ func (m *run) finishGiveBacks(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		waits = waits || slices.ContainsFunc(b.units(), func(unit string) bool { return !m.over(unit) })
+	}
+	return m.unpauseUnplanned(ctx)
+}
+
+// unpauseUnplanned unpauses what an earlier run has paused and planned no batch for: it would wait
+// until this run comes to it.
+func (m *run) unpauseUnplanned(ctx context.Context) error {
+	for _, u := range m.Plan.Copy.Units {
+		state, err := m.Journal.State(ctx, pauseStep(u.Name))
+		if err != nil {
+			return err
+		}
+		if state == "" || state == catalog.StepUndone || m.over(u.Name) ||
+			slices.ContainsFunc(m.batches,
+				func(b *batch) bool { return slices.Contains(b.units(), u.Name) }) {
+			continue
+		}
+		m.unpauseSource(ctx, u.Name)
 	}
 	return nil
 }

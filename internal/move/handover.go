@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -11,6 +12,10 @@ import (
 
 func handOverStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "hand-over"} }
 
+// errStopped keeps a unit on the source.
+var errStopped = errors.New("nothing more is handed over, since Machines of another workload " +
+	"cluster came or went after its release")
+
 // handOver is the point of no return of a unit. Its copy on the target is verified and paused. The
 // source is captured once more and must be unchanged; then the ownership record names the target.
 func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight) error {
@@ -19,6 +24,12 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 		return err
 	}
 	if state != catalog.StepDone {
+		m.mu.Lock()
+		stopped := m.results.stopped
+		m.mu.Unlock()
+		if stopped && !isBegun(state) {
+			return errStopped
+		}
 		if err := m.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
 			return err
 		}

@@ -96,11 +96,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
-	_, nodes, err := m.sourceUnit(ctx, unit, m.began)
-	if err != nil {
-		return err
-	}
-	return m.awaitPaused(ctx, unit, time.Now(), nodes, m.Tuning.Wait)
+	return m.awaitPaused(ctx, unit, time.Now(), nil, m.Tuning.Wait)
 }
 
 // confirmLock records the lock that was just set. When another host has taken over the operation

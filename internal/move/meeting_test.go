@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,4 +105,47 @@ func TestARightIsAskedForOnce(t *testing.T) {
 			t.Error("an error is forgotten")
 		}
 	}
+}
+
+// TestUnitsThatWereSeenAtWorkMakeRoom: at first for one, then for one more each time, up to the
+// limit; and a batch that failed as a whole ends it.
+func TestUnitsThatWereSeenAtWorkMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &run{Tuning: restore.Tuning{Concurrency: 3}, results: results{atWork: map[string]bool{},
+			well: map[string]bool{}, retired: map[string]bool{}, byShared: map[string]bool{}}}
+		p := &pipeline{run: m}
+		began := time.Now()
+		release := func(units ...string) *flight {
+			f := newFlight(units)
+			p.unseen = append(p.unseen, f)
+			go func() {
+				time.Sleep(time.Minute)
+				for _, unit := range units {
+					m.arrive(restore.Unit{Name: unit}, m.results.atWork, f.atWork)
+				}
+				time.Sleep(time.Hour)
+				for _, unit := range units {
+					m.arrive(restore.Unit{Name: unit}, m.results.well, f.well)
+				}
+			}()
+			return f
+		}
+		for i, tt := range []struct {
+			units int
+			after time.Duration // of the release before
+		}{{1, 0}, {1, time.Minute}, {1, 0}, {2, time.Minute}, {1, 0}, {1, 0}, {3, time.Hour}} {
+			if was := time.Now(); !p.haveRoom(t.Context(), tt.units) || time.Since(was) != tt.after {
+				t.Errorf("%d: room for %d after %s, want %s; %s in all", i, tt.units, time.Since(was),
+					tt.after, time.Since(began))
+			}
+			release(fmt.Sprint("n/", i))
+		}
+		failed := newFlight([]string{"n/failed"})
+		failed.end()
+		p.unseen = []*flight{failed}
+		if p.haveRoom(t.Context(), 3) {
+			t.Error("there is room after a batch that failed as a whole")
+		}
+		time.Sleep(3 * time.Hour)
+	})
 }

@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -108,7 +109,27 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 	}
 }
 
-func TestBatchesStartWithTheCanaryAndDouble(t *testing.T) {
+// TestBatchesOfALargeFleetAreLarger: its snapshots take longer, so that fewer of them are taken.
+func TestBatchesOfALargeFleetAreLarger(t *testing.T) {
+	for _, tt := range []struct{ units, concurrency, first, second, batches int }{
+		{units: 6, concurrency: 8, first: 1, second: 2, batches: 4},
+		{units: 100, concurrency: 8, first: 1, second: 4, batches: 26},
+		{units: 1000, concurrency: 8, first: 1, second: 8, batches: 126},
+		{units: 1000, concurrency: 3, first: 1, second: 3, batches: 334},
+		{units: 6, concurrency: 1, first: 1, second: 1, batches: 6},
+	} {
+		m := &run{Plan: &Plan{}, Tuning: restore.Tuning{Concurrency: tt.concurrency}}
+		for i := range tt.units {
+			m.Plan.Copy.Units = append(m.Plan.Copy.Units, restore.Unit{Name: fmt.Sprint("n/", i)})
+		}
+		got := m.unplanned()
+		if len(got) != tt.batches || len(got[0]) != tt.first || len(got[1]) != tt.second {
+			t.Errorf("%+v: %d batches, the first two of %d and %d", tt, len(got), len(got[0]), len(got[1]))
+		}
+	}
+}
+
+func TestBatchesStartWithTheCanary(t *testing.T) {
 	unit := func(name string, blocked bool) restore.Unit {
 		return restore.Unit{Name: name,
 			Blocked: blocked}

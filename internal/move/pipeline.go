@@ -16,9 +16,8 @@ import (
 // While it is not, the batches after it are locked and copied, and those before it pass post-flight
 // and are retired.
 
-// readyAhead is how many times Tuning.Concurrency units are made ready before they are paused. The
-// first ones wait for their slowest controllers meanwhile, which reconcile an object every 15 s. On
-// the target these have seen the last ones as well by the time of their release.
+// readyAhead is how many times Tuning.Concurrency units are made ready at most before they are
+// paused, while the first of them wait for their slowest controllers.
 const readyAhead = 2
 
 // pipeline is the way of batches through a run.
@@ -26,7 +25,11 @@ type pipeline struct {
 	*run
 	waiting [][]string    // not begun
 	ready   []*readyBatch // locked, or about to be
-	tails   task.Group    // the flights
+	// unseen are the flights that nobody has seen at work, and unwell those that were seen at work,
+	// and perhaps are well by now; seen is how many units were seen at work.
+	unseen, unwell []*flight
+	seen           int
+	tails          task.Group // the flights
 }
 
 // readyBatch are the units of a batch that is not paused yet.
@@ -37,7 +40,17 @@ type readyBatch struct {
 	before  *snapshot.Contents // of the pre-copy; may be nil
 	// written is over once nothing but waits for acknowledgements is left to do for a unit.
 	written *meeting
+	ready   chan struct{} // closed once it may be paused
 	work    task.Group
+}
+
+func (r *readyBatch) isReady() bool {
+	select {
+	case <-r.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 // flight is a batch whose units were paused.
@@ -61,36 +74,59 @@ func newFlight(units []string) *flight {
 		atWork: newMeeting(units), well: newMeeting(units), ended: make(chan struct{})}
 }
 
-// beginBatches moves one batch after the other. A batch is paused once the units of the one before
-// are at work on the target, and those of all others before it are well there. After a canary, and
-// after a batch of which no unit is at work or well, it waits for their retirement: when there was
-// none, the next batch would most likely fail as well, and its units would be paused for nothing.
+// beginBatches moves one batch after the other. When a batch fails as a whole, the next one would
+// most likely fail as well, and its units would be paused for nothing.
 func (m *run) beginBatches(ctx context.Context, batches [][]string) {
 	p := &pipeline{run: m, waiting: batches}
+	defer p.tails.Finish()
 	p.makeReady(ctx)
-	var before *flight
-	for len(p.ready) > 0 && !m.enough(ctx) {
+	for len(p.ready) > 0 && !m.enough(ctx) && p.haveRoom(ctx, len(p.ready[0].planned)) {
 		now := p.ready[0]
 		p.ready = p.ready[1:]
 		m.awaitReady(ctx, now)
-		f := p.begin(ctx, now)
+		p.unseen = append(p.unseen, p.begin(ctx, now))
 		p.makeReady(ctx)
+	}
+	if len(p.ready) > 0 {
+		for _, r := range p.ready {
+			m.awaitReady(ctx, r)
+		}
+		m.unlockOthers(ctx) // before the flights end, which may take minutes
+	}
+}
+
+// haveRoom waits until so many further units may be paused. Of those that are released and not seen
+// at work there may be one more than were seen at work before, up to Tuning.Concurrency, and twice
+// as many may be at work and not well. So what is wrong with the controllers of the target shows on
+// few workload clusters. A canary is retired first. haveRoom reports false when a batch failed as a
+// whole.
+func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
+	for len(p.unseen) > 0 && count(p.unseen)+units > min(p.seen+1, p.Tuning.Concurrency) {
+		f := p.unseen[0]
 		_ = f.atWork.over(ctx)
-		canary := slices.Contains(f.units, m.Tuning.Canary)
-		ok := m.gotTo(f, m.results.atWork) && !canary || m.gotOn(ctx, f)
-		if before != nil {
-			_ = before.well.over(ctx)
-			ok = ok && (m.gotTo(before, m.results.well) || m.gotOn(ctx, before))
+		p.unseen, p.unwell = p.unseen[1:], append(p.unwell, f)
+		p.seen += len(f.units)
+		canary := slices.Contains(f.units, p.Tuning.Canary)
+		if (canary || !p.gotTo(f, p.results.atWork)) && !p.gotOn(ctx, f) {
+			return false
 		}
-		if !ok {
-			break
+	}
+	for len(p.unwell) > 0 && count(p.unwell)+units > 2*p.Tuning.Concurrency {
+		f := p.unwell[0]
+		_ = f.well.over(ctx)
+		p.unwell = p.unwell[1:]
+		if !p.gotTo(f, p.results.well) && !p.gotOn(ctx, f) {
+			return false
 		}
-		before = f
 	}
-	for _, r := range p.ready {
-		m.awaitReady(ctx, r)
+	return true
+}
+
+func count(flights []*flight) (units int) {
+	for _, f := range flights {
+		units += len(f.units)
 	}
-	p.tails.Finish()
+	return units
 }
 
 func (m *run) awaitReady(ctx context.Context, r *readyBatch) {
@@ -99,15 +135,17 @@ func (m *run) awaitReady(ctx context.Context, r *readyBatch) {
 	}
 }
 
-// makeReady locks and copies the next batches, and returns once they are written to the target.
-// Units that cannot be locked fail.
+// makeReady locks and copies the next two batches, and further ones while the first of them still
+// waits for acknowledgements. It returns once they are written to the target. Units that cannot be
+// locked fail.
 func (p *pipeline) makeReady(ctx context.Context) {
 	ahead := 0
 	for _, r := range p.ready {
 		ahead += len(r.planned)
 	}
 	for len(p.waiting) > 0 && !p.enough(ctx) {
-		if ahead += len(p.waiting[0]); ahead > readyAhead*p.Tuning.Concurrency && len(p.ready) > 0 {
+		ahead += len(p.waiting[0])
+		if len(p.ready) > 1 && (p.ready[0].isReady() || ahead > readyAhead*p.Tuning.Concurrency) {
 			break
 		}
 		r := p.run.makeReady(ctx, p.waiting[0])
@@ -120,9 +158,11 @@ func (p *pipeline) makeReady(ctx context.Context) {
 // acknowledge a pause, in a goroutine of its own.
 func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
 	since := time.Now()
-	r := &readyBatch{planned: units, since: since, written: newMeeting(units)}
+	r := &readyBatch{planned: units, since: since, written: newMeeting(units),
+		ready: make(chan struct{})}
 	m.goTogether(units)
 	r.work.Go(func() error {
+		defer close(r.ready)
 		defer r.written.end()
 		r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
 		if len(r.units) > 0 && ctx.Err() == nil {
@@ -148,6 +188,11 @@ func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
 func (p *pipeline) begin(ctx context.Context, ready *readyBatch) *flight {
 	p.quiet.Lock()
 	defer p.quiet.Unlock()
+	if p.enough(ctx) { // since it was made ready
+		f := newFlight(nil)
+		f.end()
+		return f
+	}
 	together := newPausing(ready.units)
 	f := newFlight(p.all(ctx, ready.units, func(unit string) error {
 		return p.pause(ctx, unit, ready.since, together)
@@ -163,10 +208,14 @@ func (p *pipeline) begin(ctx context.Context, ready *readyBatch) *flight {
 	p.tails.Go(func() error {
 		defer f.end()
 		err := task.Call(func() error { p.copyAndHandOver(ctx, b, f); return nil })
-		if err != nil { // a panic
-			p.fail(ctx, "", err)
+		if err == nil {
+			return nil
 		}
-		return nil
+		p.fail(ctx, "", err) // a panic
+		p.mu.Lock()
+		p.results.stopped = true
+		p.mu.Unlock()
+		return task.Call(func() error { p.giveBackAll(ctx, b, b.Copy.Units, nil); return nil })
 	})
 	_ = f.released.over(ctx)
 	return f
@@ -179,7 +228,11 @@ func (p *pipeline) plan(ctx context.Context, paused []string, before *snapshot.C
 	number := len(p.batches) + 1
 	limited, cancel := p.limitBatch(ctx, paused)
 	defer cancel()
-	b, err := p.planBatch(limited, number, paused, before)
+	var b *batch
+	err := task.Call(func() (err error) {
+		b, err = p.planBatch(limited, number, paused, before)
+		return err
+	})
 	if err == nil {
 		return b
 	}

@@ -35,7 +35,7 @@ func (m *run) armFor(ctx context.Context, unit string, cluster object.Ref) error
 // goes on, and the first time a finding says so.
 func (m *run) arm(ctx context.Context, unit string) {
 	m.mu.Lock()
-	unarmed := m.unarmed
+	unarmed := m.unarmed[""] || m.unarmed[unit]
 	m.mu.Unlock()
 	ref, err := clusterRef(unit)
 	if err != nil || unarmed {
@@ -51,9 +51,9 @@ func (m *run) arm(ctx context.Context, unit string) {
 		return
 	}
 	m.mu.Lock()
-	unarmed, m.unarmed = m.unarmed, fence.IsUnable(err)
-	again := unarmed || m.warned
-	m.warned = true
+	again := len(m.unarmed) > 0
+	m.unarmed[unit] = true // an API server that does not follow it takes 10 s, and not in the pause
+	m.unarmed[""] = m.unarmed[""] || fence.IsUnable(err)
 	m.mu.Unlock()
 	if !again {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent("",

@@ -19,11 +19,14 @@ import (
 type noPolicies struct {
 	fence.Reader
 	asked int
+	err   error // instead of the one about a missing right
 }
 
 func (n *noPolicies) Get(context.Context, kube.Kind, string, string) (*unstructured.Unstructured,
 	error) {
-	n.asked++
+	if n.asked++; n.err != nil {
+		return nil, n.err
+	}
 	return nil, apierrors.NewForbidden(schema.GroupResource{}, "mgmtd-moved", errors.New("no right"))
 }
 
@@ -43,7 +46,7 @@ func TestAMoveGoesOnWithoutAdmissionPolicies(t *testing.T) {
 	}
 	server := &noPolicies{}
 	m := &run{Options: Options{Journal: c.Journal(op.ID, catalog.JournalOptions{})}, Plan: &Plan{},
-		policy: &fence.Policy{Reader: server}}
+		policy: &fence.Policy{Reader: server}, unarmed: map[string]bool{}}
 	m.arm(t.Context(), "ns/a")
 	m.arm(t.Context(), "ns/b")
 	if _, err := c.SetState(t.Context(), op.ID, catalog.Succeeded, catalog.Outcome{}); err != nil {
@@ -60,5 +63,16 @@ func TestAMoveGoesOnWithoutAdmissionPolicies(t *testing.T) {
 	}
 	if len(codes) != 1 || codes[0] != object.CodePolicyNotArmed || server.asked != 1 {
 		t.Errorf("findings %v, asked %d times", codes, server.asked)
+	}
+	// An answer that says nothing of others is asked for again for them only: a unit does not wait
+	// in its pause for what it has waited for before.
+	server = &noPolicies{err: errors.New("no answer")}
+	m.policy.Reader, m.unarmed = server, map[string]bool{}
+	for range 2 {
+		m.arm(t.Context(), "ns/a")
+	}
+	m.arm(t.Context(), "ns/b")
+	if server.asked != 2 {
+		t.Errorf("asked %d times for two units", server.asked)
 	}
 }

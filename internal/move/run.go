@@ -13,10 +13,16 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// DefaultConcurrency is the largest size of a batch when Tuning names no number. All workload
-// clusters of a batch are paused on the source from the first pause to the last retirement of the
-// batch, so that a large batch leaves many of them without a working controller at the same time.
+// DefaultConcurrency is how many workload clusters are paused, or released on the target and not
+// yet seen at work there, when Tuning names no number.
 const DefaultConcurrency = 8
+
+// The units of a batch are paused together. One more for each fleetOfOne units of the move.
+const (
+	fleetOfOne    = 25
+	leastTogether = 2
+	mostTogether  = 8
+)
 
 // run is one run of a move.
 type run struct {
@@ -55,8 +61,8 @@ type run struct {
 	// records that this wrote.
 	returned map[string]bool
 	epochs   map[string]int64
-	// unarmed: the policy of the source cannot be armed; warned: a finding has said so.
-	unarmed, warned bool
+	// unarmed are the units for which the policy of the source could not be armed; "" stands for all.
+	unarmed map[string]bool
 }
 
 // results collects how the units of this run ended.
@@ -92,7 +98,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		returns: policyOf(o.Target),
 		asked:   map[object.Ref]bool{}, refused: map[string]bool{},
 		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
-		epochs: map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
+		unarmed: map[string]bool{},
+		epochs:  map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
 			left: map[string]bool{}}}
@@ -203,9 +210,10 @@ func (m *run) over(unit string) bool {
 		state == catalog.UnitBlocked || state == catalog.UnitGivenBack
 }
 
-// unplanned divides the units that no batch holds yet: first the canary alone, then groups of 1,
-// 2, 4 units and so on, up to Tuning.Concurrency. The next group begins once the one before is
-// retired. What is wrong with the controllers of the target then shows on few workload clusters.
+// unplanned divides the units that no batch holds yet: first the canary alone, then one unit, and
+// then groups of a size by which the snapshot of a group, which looks at the whole source, stays a
+// small part of the work: a small fleet has short pauses, and a large one few snapshots. No group
+// is larger than Tuning.Concurrency.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
 	for _, b := range m.batches {
@@ -227,7 +235,9 @@ func (m *run) unplanned() [][]string {
 	if canary != nil {
 		chunks = append(chunks, canary)
 	}
-	for size := 1; len(names) > 0; size = min(2*size, m.Tuning.Concurrency) {
+	most := min(max(len(m.Plan.Copy.Units)/fleetOfOne, leastTogether), mostTogether,
+		m.Tuning.Concurrency)
+	for size := 1; len(names) > 0; size = most {
 		n := min(size, len(names))
 		chunks, names = append(chunks, names[:n]), names[n:]
 	}

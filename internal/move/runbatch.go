@@ -68,6 +68,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch, f *flight) {
 		m.continueClock(u.Name)
 		if err := m.lockAgain(ctx, u.Name); err != nil {
 			m.fail(ctx, u.Name, err)
+			m.giveBack(ctx, b, u)
 		}
 	}
 	todo.Units = slices.DeleteFunc(todo.Units,
@@ -79,6 +80,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch, f *flight) {
 		return
 	}
 	m.note(todo.Units, healthy, err)
+	f.passed() // of units that it did not begin nothing was called
 	m.giveBackAll(ctx, b, all, healthy)
 	m.retire(ctx, b, healthy)
 }
@@ -106,9 +108,11 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 			EpochMark: m.epochMark,
 			Limit:     m.limit,
 			OnFailed: func(ctx context.Context, u restore.Unit) {
+				f.verified.leave(u.Name)
 				m.giveBack(ctx, b, u)
 				f.leave(u.Name)
 			},
+			OnError:  m.noteAtOnce,
 			OnAtWork: func(u restore.Unit) { m.arrive(u, m.results.atWork, f.atWork) },
 			OnWell:   func(u restore.Unit) { m.arrive(u, m.results.well, f.well) },
 			OnBlocked: func(u restore.Unit) {
@@ -128,7 +132,6 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 		options.Before = readOnly{b.before}
 	}
 	err = restore.Run(ctx, options)
-	f.passed() // of units that it did not begin nothing was called
 	b.before = nil
 	return healthy, err
 }
@@ -164,6 +167,15 @@ func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
 	for _, u := range units {
 		m.fail(ctx, u.Name, err)
 	}
+}
+
+// noteAtOnce records that a unit failed while others of its batch go on, so that no further batch
+// is paused when there were too many, or after Machines came or went.
+func (m *run) noteAtOnce(u restore.Unit, stopped bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.results.failed[u.Name] = true
+	m.results.stopped = m.results.stopped || stopped
 }
 
 // note records which units of a copy failed. Their findings are in the history already.

@@ -55,7 +55,7 @@ func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, since time.T
 	if err != nil {
 		return err
 	}
-	if err := m.awaitAtWork(ctx, ref, nodes, since); err != nil {
+	if err := m.awaitAtWork(ctx, unit, ref, since); err != nil {
 		return err
 	}
 	if err := m.armFor(ctx, unit, ref); err != nil {
@@ -67,11 +67,26 @@ func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, since time.T
 	return m.pauseFirst(ctx, unit, ref, nodes)
 }
 
-// pauseFirst pauses what PauseFirst does, under the lock of this run. A process that was suspended
-// after it had seen the lock takes that back.
+// pauseFirst pauses what PauseFirst does, under the lock of this run.
 func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
 	nodes []*graph.Node) error {
-	if err := m.pauser.PauseFirst(ctx, nodes); err != nil {
+	changed, err := m.pauser.PauseFirst(ctx, nodes)
+	return m.underLock(ctx, unit, ref, changed, err)
+}
+
+// pauseOwn pauses what PauseOwn does, under the lock of this run.
+func (m *run) pauseOwn(ctx context.Context, unit string, ref object.Ref,
+	nodes []*graph.Node) error {
+	changed, err := m.pauser.PauseOwn(ctx, nodes)
+	return m.underLock(ctx, unit, ref, changed, err)
+}
+
+// underLock checks that this run holds the lock of a unit, of which it has just changed switches:
+// err is the error of that. A process that was suspended after it had seen the lock takes back what
+// it has changed, and nothing that another run has set.
+func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, changed []*graph.Node,
+	err error) error {
+	if err != nil {
 		return err
 	}
 	holder, err := m.lockHolder(ctx, ref)
@@ -79,7 +94,7 @@ func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
 		return err
 	}
 	return errors.Join(&LockedError{Workload: unit, Holder: holder},
-		m.pauser.UnpauseOwn(ctx, m.pauser.First(nodes)))
+		m.pauser.UnpauseOwn(ctx, changed))
 }
 
 // pause pauses a unit of the source that is locked, and waits for every object that acknowledges a
@@ -116,13 +131,15 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time, together 
 		if err := m.takeLock(ctx, h, ref, nodes, true); err != nil {
 			return err
 		}
-		if err := m.pauser.PauseOwn(ctx, nodes); err != nil {
+		if err := m.pauseOwn(ctx, unit, ref, nodes); err != nil {
 			return err
 		}
-		if err := together.paused.wait(ctx, unit); err != nil {
+		limited, cancel := m.limitBatch(ctx, []string{unit})
+		defer cancel()
+		if err := together.paused.wait(limited, unit); err != nil {
 			return err
 		}
-		err = m.awaitPaused(ctx, unit, together.paused.since(), nodes, m.pauseWait())
+		err = m.awaitPaused(limited, unit, together.paused.since(), nodes, m.pauseWait())
 		return errors.Join(m.tooLong(err), h.SetUnit(catalog.UnitPaused))
 	})
 }
@@ -209,7 +226,7 @@ func (m *run) goTogether(units []string) {
 
 // awaitAtWork waits until every object of a unit shows Paused=False, except for objects that were
 // paused before the move. It does not wait once the switch is set, by us or by somebody else.
-func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node,
+func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 	since time.Time) error {
 	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
@@ -229,11 +246,12 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 		}
 		return capi.NotAcknowledged(u.Object, "False")
 	}
-	v, err := m.captures.of(ctx, since, m.namespacesOf(ref.Namespace+"/"+ref.Name))
+	v, err := m.captures.of(ctx, since, m.namespacesOf(unit))
 	if err != nil {
 		return err
 	}
-	if nodes, err = m.withProblem(v, nodes, problem); err != nil {
+	nodes, err := m.withProblem(v, nodesOf(v.graph, unit), problem)
+	if err != nil {
 		return err
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.pauseWait(),
@@ -277,10 +295,13 @@ func (m *run) pauseNewcomers(ctx context.Context, unit string, nodes,
 		return slices.ContainsFunc(known, func(k *graph.Node) bool { return k.UID == n.UID })
 	})
 	ref, err := clusterRef(unit)
-	if err == nil && len(m.pauser.First(newcomers)) > 0 {
-		err = m.pauseFirst(ctx, unit, ref, newcomers)
+	if err != nil || len(newcomers) == 0 {
+		return err
 	}
-	return errors.Join(err, m.pauser.PauseOwn(ctx, newcomers))
+	if err := m.pauseFirst(ctx, unit, ref, newcomers); err != nil {
+		return err
+	}
+	return m.pauseOwn(ctx, unit, ref, newcomers)
 }
 
 // withProblem returns those of nodes that have a problem in a capture: only these are polled.

@@ -124,9 +124,12 @@ type Hooks struct {
 	// Limit returns the context of what comes before BeforeRelease of a unit. When that context ends,
 	// the unit fails with its cause. It may be nil.
 	Limit func(ctx context.Context, u Unit) (context.Context, context.CancelFunc)
-	// OnFailed is called for each unit that failed before it was released, once nothing works on it
-	// any more. It may be nil.
+	// OnFailed is called for each unit that failed before it was released, or that the run did not
+	// release since it stopped, once nothing works on it any more. It may be nil.
 	OnFailed func(ctx context.Context, u Unit)
+	// OnError is called for each unit with an error, at once: stopped says that Machines came or went
+	// after its release. It may be nil.
+	OnError func(u Unit, stopped bool)
 	// OnBlocked is called for each unit that fails because of a shared object that it needs.
 	OnBlocked func(u Unit)
 	// OnWritten is called for each unit of a pre-copy once it is written; what is left is to wait for

@@ -147,6 +147,9 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 	staged, err := r.restoreUnit(ctx, u)
 	if errors.Is(err, errNotReleased) {
 		result.notReleased()
+		if ctx.Err() == nil && r.Hooks.OnFailed != nil {
+			r.Hooks.OnFailed(ctx, u)
+		}
 		return
 	}
 	r.unitEnded(ctx, u, result, err, err == nil)
@@ -210,6 +213,9 @@ func (r *run) drop(u Unit) {
 func (r *run) unitEnded(ctx context.Context, u Unit, result *results, err error, released bool) {
 	if _, shared := errors.AsType[*sharedError](err); shared && r.Hooks.OnBlocked != nil {
 		r.Hooks.OnBlocked(u)
+	}
+	if err != nil && ctx.Err() == nil && r.Hooks.OnError != nil {
+		r.Hooks.OnError(u, isMachines(err))
 	}
 	r.reportFailure(ctx, u, err)
 	result.add(u.Name, err, released)

@@ -342,8 +342,8 @@ func (x *RestoreSpec) GetAtLeastSequence() int64 {
 // RestoreTuning changes how a run works, not what it does.
 type RestoreTuning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of workload clusters in work at once. 0 means 32 for a restore and 8 for a move: a move
-	// pauses that many on the source at a time.
+	// Number of workload clusters in work at once. 0 means 32 for a restore and 8 for a move: so
+	// many are paused, or released and not yet seen at work.
 	Concurrency int32 `protobuf:"varint,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// A unit ("namespace/name") that is restored and released before all others.
 	Canary string `protobuf:"bytes,2,opt,name=canary,proto3" json:"canary,omitempty"`
