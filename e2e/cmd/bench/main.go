@@ -34,7 +34,7 @@ func main() {
 		"management cluster for each; empty takes no snapshots")
 	restoreSizes := flag.String("restore-objects", "4000,20000", "comma-separated `numbers` of "+
 		"objects that are restored into an empty management cluster; empty restores nothing")
-	flag.IntVar(&opts.Moves, "moves", 2, "how often a live fleet is moved with clusterctl and back "+
+	flag.IntVar(&opts.Moves, "moves", 3, "how often a live fleet is moved with clusterctl and back "+
 		"with mgmtctl; 0 moves nothing")
 	flag.StringVar(&opts.Record, "record", "", "`file` that gets the figures of the moves: "+
 		"measured/clusterctl.json is what the demo prints beside its own")
