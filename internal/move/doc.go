@@ -32,8 +32,8 @@
 // leaves its copy there, and the unit in given-back.
 //
 // Units move in batches: those of a batch are paused together and are in one snapshot. From there
-// each unit proceeds by itself. While the target's controllers take a batch over, the next one is
-// locked and copied.
+// each unit proceeds by itself. Batches overlap: while none is paused, the next ones are locked and
+// copied, and those before are retired.
 //
 // # Invariants
 //
