@@ -132,6 +132,9 @@ func apply(ctx context.Context, c client.Client, objects ...*unstructured.Unstru
 	return nil
 }
 
+// pausedKinds are those that pause waits for.
+var pausedKinds = []string{"Cluster", "Machine", "MachineSet", "MachineDeployment"}
+
 // pause sets spec.paused and waits until the controllers have acknowledged.
 func pause(ctx context.Context, c client.Client, key types.NamespacedName) error {
 	cluster := object(coreAPI, "Cluster", key.Namespace, key.Name, fields{})
@@ -140,7 +143,7 @@ func pause(ctx context.Context, c client.Client, key types.NamespacedName) error
 		return fmt.Errorf("pause %s: %w", key, err)
 	}
 	return wait(ctx, "the pause of "+key.String(), func(ctx context.Context) error {
-		for _, kind := range []string{"Cluster", "Machine", "MachineSet", "MachineDeployment"} {
+		for _, kind := range pausedKinds {
 			objects, err := ofWorkload(ctx, c, coreAPI, kind, key)
 			if err != nil {
 				return err

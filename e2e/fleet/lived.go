@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -218,6 +219,23 @@ func (l life) pauseAndUnpause(ctx context.Context) error {
 		return err
 	}
 	if err := l.edit(ctx, `{"spec":{"paused":null}}`); err != nil {
+		return err
+	}
+	// The controller of MachineHealthChecks takes up to 15 s to publish the end of a pause.
+	if err := wait(ctx, "the end of the pause of "+l.key.String(), func(ctx context.Context) error {
+		for _, kind := range append(slices.Clone(pausedKinds), "MachineHealthCheck") {
+			objects, err := ofWorkload(ctx, l, coreAPI, kind, l.key)
+			if err != nil {
+				return err
+			}
+			for _, o := range objects {
+				if hasCondition(o, "Paused") == nil {
+					return fmt.Errorf("%s %s is paused", kind, o.GetName())
+				}
+			}
+		}
+		return nil
+	}); err != nil {
 		return err
 	}
 	return waitShape(ctx, l, l.shape, l.key)
