@@ -132,16 +132,17 @@ func (f *toAndFro) move(t *testing.T, from, to *lab.Mgmt) {
 		heal()
 		t.Logf("%s from %s: killed %t, exit code %d", strings.Join(args[:2], " "), from.Name(), killed,
 			out.code)
+		phase := o.lastPhase()
 		if killed && lived < healthTimeout {
 			kills++
-			f.kills[o.lastPhase()]++
+			f.kills[phase]++
 		}
 		switch {
 		case !killed && out.code == codeDone:
 			return
 		case !o.begun():
 			args = run
-		case f.random.IntN(4) == 0: // the host is lost with its catalog
+		case phase != noPhase && f.random.IntN(4) == 0: // the host is lost with its catalog
 			o = f.host(t)
 			args = slices.Concat([]string{"operation", "resume", o.listed("running", flags)}, flags)
 		default:
@@ -187,6 +188,9 @@ func (f *toAndFro) trouble(t *testing.T, from, to *lab.Mgmt) (end func()) {
 	return func() { <-done }
 }
 
+// noPhase: the store need not have an operation without steps.
+const noPhase = "before the first step"
+
 // lastPhase returns the phase of the newest step in the history of the newest operation.
 func (o *operator) lastPhase() string {
 	o.t.Helper()
@@ -196,7 +200,7 @@ func (o *operator) lastPhase() string {
 			Step string `json:"step"`
 		} `json:"events"`
 	}
-	phase := "before the first step"
+	phase := noPhase
 	if out.decode(&show) != nil { // it was killed before it had an operation
 		return phase
 	}
