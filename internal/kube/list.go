@@ -38,6 +38,10 @@ type Reader struct {
 	kinds  *crdCache
 }
 
+// ManyNamespaces is the number of namespaces that are listed one by one at most: with more of them
+// it takes less time to list all.
+const ManyNamespaces = 16
+
 // ListOptions pick what a LIST reads.
 type ListOptions struct {
 	Namespace string // empty: all namespaces

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
@@ -46,11 +43,7 @@ func BenchmarkMoveFleet(b *testing.B) {
 		must(b, err)
 		fx.sides[i] = s
 	}
-	if _, err := store.Keygen(filepath.Join(fx.dir, "keys"), time.Now()); err != nil {
-		b.Fatal(err)
-	}
-	_, err := openStore(b.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")), true)
-	must(b, err)
+	fx.makeStore()
 	floor := fx.floor()
 	for range b.N {
 		fx.at = 0

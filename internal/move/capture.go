@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -41,9 +42,6 @@ type captureCache struct {
 	wanted map[string]bool
 	all    bool
 }
-
-// manyNamespaces: for so many it takes less time to list all of them.
-const manyNamespaces = 16
 
 // after returns a capture of the whole source that began after t.
 func (l *captureCache) after(ctx context.Context, t time.Time) (*sourceCapture, error) {
@@ -94,7 +92,7 @@ func (l *captureCache) want(namespaces []string) {
 // next returns what the next capture lists.
 func (l *captureCache) next() []string {
 	wanted := slices.Sorted(maps.Keys(l.wanted))
-	if l.all || len(wanted) > manyNamespaces {
+	if l.all || len(wanted) > kube.ManyNamespaces {
 		wanted = nil
 	}
 	l.wanted, l.all = nil, false
@@ -130,9 +128,11 @@ func (l *captureCache) run(ctx context.Context, v *sourceCapture) {
 	}
 }
 
-func (v *sourceCapture) finished() bool {
+func (v *sourceCapture) finished() bool { return isClosed(v.done) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-v.done:
+	case <-c:
 		return true
 	default:
 		return false

@@ -83,12 +83,7 @@ func newFixture(t testing.TB, prefix string) *fixture {
 		must(t, err)
 		fx.sides[i] = s
 	}
-	if _, err := store.Keygen(filepath.Join(fx.dir, "keys"), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	fx.store, err = openStore(t.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")), true)
-	must(t, err)
+	fx.makeStore()
 	fx.remove(0, func(name string) bool {
 		return unitName(name) == unitPrefix+"0000" || strings.Contains(name, "-md-0") &&
 			unitName(name) != classyUnits[0]
@@ -108,6 +103,16 @@ func newFixture(t testing.TB, prefix string) *fixture {
 		})
 	must(t, fx.awaitQuiet())
 	return fx
+}
+
+// makeStore makes keys and a store.
+func (fx *fixture) makeStore() {
+	fx.t.Helper()
+	_, err := store.Keygen(filepath.Join(fx.dir, "keys"), time.Now())
+	must(fx.t, err)
+	fx.store, err = openStore(fx.t.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")),
+		true)
+	must(fx.t, err)
 }
 
 const pausedUnit = "w-00002"

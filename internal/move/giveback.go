@@ -320,23 +320,7 @@ func (m *run) finishGiveBacks(ctx context.Context) error {
 		}
 		waits = waits || slices.ContainsFunc(b.units(), func(unit string) bool { return !m.over(unit) })
 	}
-	return m.unpauseUnplanned(ctx)
-}
-
-// unpauseUnplanned unpauses what an earlier run has paused and planned no batch for: it would wait
-// until this run comes to it.
-func (m *run) unpauseUnplanned(ctx context.Context) error {
-	for _, u := range m.Plan.Copy.Units {
-		state, err := m.Journal.State(ctx, pauseStep(u.Name))
-		if err != nil {
-			return err
-		}
-		if state == "" || state == catalog.StepUndone || m.over(u.Name) ||
-			slices.ContainsFunc(m.batches,
-				func(b *batch) bool { return slices.Contains(b.units(), u.Name) }) {
-			continue
-		}
-		m.unpauseSource(ctx, u.Name)
-	}
+	// What was paused and has no batch would wait until this run comes to it.
+	m.unpauseOthers(ctx, pauseStep)
 	return nil
 }

@@ -165,6 +165,20 @@ func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
 		fx.resumeToEnd()
 		fx.report(stop())
 	})
+	t.Run("its copy cannot be removed", func(t *testing.T) {
+		allow := fx.denyOn(fx.target(), "DELETE", "refuses-deletions", "machines", "false")
+		o := fx.order(doMove)
+		o.Touch = unit
+		for range 2 { // a resume tries it again
+			fx.carryOut(o, catalog.Failed, nil)
+			if u := fx.get(fx.at, clusterRef(fx.namespace, unit)); !capi.PausedByUs(u.Object) {
+				t.Error("the source works on it, and its copy is not gone")
+			}
+			o = fx.order(doResume)
+		}
+		allow()
+		fx.resumeToEnd()
+	})
 	t.Run("all of a batch, and then the target does not answer", func(t *testing.T) {
 		o := fx.order(doMove)
 		o.Canary, o.Touch = fx.namespace+"/"+unit, unit

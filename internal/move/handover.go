@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -12,9 +11,19 @@ import (
 
 func handOverStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "hand-over"} }
 
-// errStopped keeps a unit on the source.
-var errStopped = errors.New("nothing more is handed over, since Machines of another workload " +
-	"cluster came or went after its release")
+// stoppedError keeps a unit on the source.
+type stoppedError struct{}
+
+func (stoppedError) Error() string {
+	return "nothing more is handed over, since Machines of another workload cluster came or went " +
+		"after its release"
+}
+
+// Hint says what to do next.
+func (stoppedError) Hint() string {
+	return "find out what happened to that one; then resume the operation, which begins from " +
+		"scratch with those that were not handed over"
+}
 
 // handOver is the point of no return of a unit. Its copy on the target is verified and paused. The
 // source is captured once more and must be unchanged; then the ownership record names the target.
@@ -28,7 +37,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 		stopped := m.results.stopped
 		m.mu.Unlock()
 		if stopped && !isBegun(state) {
-			return errStopped
+			return stoppedError{}
 		}
 		if err := m.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
 			return err

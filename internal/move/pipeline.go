@@ -44,15 +44,6 @@ type readyBatch struct {
 	work    task.Group
 }
 
-func (r *readyBatch) isReady() bool {
-	select {
-	case <-r.ready:
-		return true
-	default:
-		return false
-	}
-}
-
 // flight is a batch whose units were paused.
 type flight struct {
 	units []string
@@ -91,7 +82,7 @@ func (m *run) beginBatches(ctx context.Context, batches [][]string) {
 		for _, r := range p.ready {
 			m.awaitReady(ctx, r)
 		}
-		m.unlockOthers(ctx) // before the flights end, which may take minutes
+		m.unpauseOthers(ctx, lockStep) // before the flights end, which may take minutes
 	}
 }
 
@@ -145,7 +136,7 @@ func (p *pipeline) makeReady(ctx context.Context) {
 	}
 	for len(p.waiting) > 0 && !p.enough(ctx) {
 		ahead += len(p.waiting[0])
-		if len(p.ready) > 1 && (p.ready[0].isReady() || ahead > readyAhead*p.Tuning.Concurrency) {
+		if len(p.ready) > 1 && (isClosed(p.ready[0].ready) || ahead > readyAhead*p.Tuning.Concurrency) {
 			break
 		}
 		r := p.run.makeReady(ctx, p.waiting[0])
@@ -320,17 +311,18 @@ func (m *run) gotOn(ctx context.Context, f *flight) bool {
 	})
 }
 
-// unlockOthers gives back the units that this run, or an earlier one, has locked, and that no batch
-// has.
-func (m *run) unlockOthers(ctx context.Context) {
+// unpauseOthers gives back the units that this run, or an earlier one, has locked or paused, by the
+// step of that, and that no batch has. One that failed stays as it is: it is unpaused already, or
+// its copy could not be removed.
+func (m *run) unpauseOthers(ctx context.Context, step func(unit string) catalog.Step) {
 	for _, u := range m.Plan.Copy.Units {
-		state, err := m.Journal.State(ctx, lockStep(u.Name))
+		state, err := m.Journal.State(ctx, step(u.Name))
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil && (state == "" || state == catalog.StepUndone) || m.over(u.Name) ||
-			slices.ContainsFunc(m.batches,
-				func(b *batch) bool { return slices.Contains(b.units(), u.Name) }) {
+			m.hasFailed(u.Name) || slices.ContainsFunc(m.batches,
+			func(b *batch) bool { return slices.Contains(b.units(), u.Name) }) {
 			continue
 		}
 		m.unpauseSource(ctx, u.Name)

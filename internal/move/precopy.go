@@ -80,11 +80,7 @@ func (m *run) preCopiesOf(units []string) []*batch {
 // contents from which it did.
 func (m *run) copyBefore(ctx context.Context, units []string, since time.Time,
 	p *batch, written *meeting) *snapshot.Contents {
-	var namespaces []string
-	for _, unit := range units {
-		namespaces = append(namespaces, m.namespacesOf(unit)...)
-	}
-	v, err := m.captures.of(ctx, since, namespaces)
+	v, err := m.captures.of(ctx, since, m.namespacesOf(units[0])) // they go together
 	if err == nil && p == nil {
 		p, err = m.planPreCopy(ctx, units, v)
 	}

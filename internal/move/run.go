@@ -182,7 +182,7 @@ func (m *run) moveBatches(ctx context.Context) error {
 			m.beginBatches(ctx, m.unplanned())
 		}
 	}
-	m.unlockOthers(ctx)
+	m.unpauseOthers(ctx, lockStep)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -86,14 +86,11 @@ func (m *run) pauseOwn(ctx context.Context, unit string, ref object.Ref,
 // it has changed, and nothing that another run has set.
 func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, changed []*graph.Node,
 	err error) error {
-	if err != nil {
-		return err
+	holder, readErr := m.lockHolder(ctx, ref)
+	if readErr != nil || holder == m.lock() {
+		return errors.Join(err, readErr)
 	}
-	holder, err := m.lockHolder(ctx, ref)
-	if err != nil || holder == m.lock() {
-		return err
-	}
-	return errors.Join(&LockedError{Workload: unit, Holder: holder},
+	return errors.Join(err, &LockedError{Workload: unit, Holder: holder},
 		m.pauser.UnpauseOwn(ctx, changed))
 }
 

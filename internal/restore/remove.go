@@ -126,9 +126,6 @@ func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	return d.findings, err
 }
 
-// manyNamespaces: for so many it takes less time to list all of them.
-const manyNamespaces = 16
-
 // ownedIn returns the namespaces in which objects may own others, which is "" for all of them, and
 // whether they may own what is in no namespace. What is in a namespace owns only what is in the
 // same one; the garbage collector takes an owner in another namespace for one that is gone
@@ -141,7 +138,7 @@ func ownedIn(owners map[string]object.Ref) (namespaces []string, clusterScoped b
 		namespaces = append(namespaces, ref.Namespace)
 	}
 	slices.Sort(namespaces)
-	if namespaces = slices.Compact(namespaces); len(namespaces) > manyNamespaces {
+	if namespaces = slices.Compact(namespaces); len(namespaces) > kube.ManyNamespaces {
 		namespaces = []string{""}
 	}
 	return namespaces, false

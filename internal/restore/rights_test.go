@@ -117,7 +117,7 @@ func TestDependantsAreInTheNamespacesOfTheirOwners(t *testing.T) {
 		}
 	}
 	many := map[string]object.Ref{}
-	for i := range manyNamespaces + 1 {
+	for i := range kube.ManyNamespaces + 1 {
 		many[fmt.Sprint(i)] = object.Ref{Namespace: fmt.Sprint(i)}
 	}
 	if namespaces, clusterScoped := ownedIn(many); !slices.Equal(namespaces, []string{""}) ||
