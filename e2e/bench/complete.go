@@ -35,9 +35,10 @@ func (m *liveMoves) complete(ctx context.Context, from, to string) error {
 	}
 	// The list of the admission policy, which stays: once a kube-apiserver (v1.36) has lost its last
 	// policy with parameters, it follows no new one until it starts again.
-	remove := []*unstructured.Unstructured{newObject("v1", "ConfigMap", "kube-system", "mgmtd-moved")}
+	remove := []*unstructured.Unstructured{
+		observe.Named("v1", "ConfigMap", "kube-system", "mgmtd-moved")}
 	for _, namespace := range m.everywhere {
-		remove = append(remove, newObject("v1", "Namespace", "", namespace))
+		remove = append(remove, observe.Named("v1", "Namespace", "", namespace))
 	}
 	for _, o := range remove {
 		if err := client.IgnoreNotFound(source.Delete(ctx, o)); err != nil {
@@ -56,7 +57,7 @@ func (m *liveMoves) complete(ctx context.Context, from, to string) error {
 
 // carry copies an object that the target does not have, and the labels of a Namespace.
 func carry(ctx context.Context, source, target client.Client, o *unstructured.Unstructured) error {
-	live := newObject(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
+	live := observe.Named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
 	err := target.Get(ctx, client.ObjectKeyFromObject(live), live)
 	switch {
 	case err == nil && o.GetKind() == "Namespace":
@@ -76,7 +77,7 @@ func carry(ctx context.Context, source, target client.Client, o *unstructured.Un
 	if err := source.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
 		return err
 	}
-	c := newObject(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
+	c := observe.Named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
 	c.SetLabels(live.GetLabels())
 	for _, field := range []string{"spec", "data", "type"} {
 		if value, ok := live.Object[field]; ok {
@@ -84,13 +85,4 @@ func carry(ctx context.Context, source, target client.Client, o *unstructured.Un
 		}
 	}
 	return target.Create(ctx, c)
-}
-
-func newObject(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{}
-	o.SetAPIVersion(apiVersion)
-	o.SetKind(kind)
-	o.SetNamespace(namespace)
-	o.SetName(name)
-	return o
 }

@@ -76,6 +76,15 @@ func (h *hostLost) build(t *testing.T) {
 		shapes = append(shapes, fleet.Shape{Name: "web", Namespace: namespace,
 			ClassNamespace: namespace, ControlPlanes: 1, Pools: []int{1}})
 	}
+	h.provision(ctx, t, shapes)
+	if _, err := h.snapshot(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// provision makes a fleet on the source, and observes both management clusters from then on.
+func (h *hostLost) provision(ctx context.Context, t *testing.T, shapes []fleet.Shape) {
+	t.Helper()
 	h.workloads = len(shapes)
 	if _, err := fleet.Create(ctx, h.clients[h.source], fleet.Options{Shapes: shapes,
 		Progress: printProgress}); err != nil {
@@ -86,9 +95,6 @@ func (h *hostLost) build(t *testing.T) {
 	}
 	var err error
 	if h.before, err = observe.StableInventory(ctx, h.source.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = h.snapshot(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.startProbe(ctx, h.namespaces...); err != nil {

@@ -345,10 +345,5 @@ func clientOf(m *lab.Mgmt) (client.WithWatch, error) {
 }
 
 func object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{}
-	o.SetAPIVersion(apiVersion)
-	o.SetKind(kind)
-	o.SetNamespace(namespace)
-	o.SetName(name)
-	return o
+	return observe.Named(apiVersion, kind, namespace, name)
 }

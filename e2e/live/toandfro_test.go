@@ -82,22 +82,8 @@ func (f *toAndFro) build(t *testing.T) {
 	}
 	slices.Sort(f.namespaces)
 	f.namespaces = slices.Compact(f.namespaces)
-	f.workloads = len(shapes)
-	if _, err := fleet.Create(ctx, f.clients[f.source], fleet.Options{Shapes: shapes,
-		Progress: printProgress}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.readSecrets(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if f.before, err = observe.StableInventory(ctx, f.source.Kubeconfig(), f.namespaces...); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.startProbe(ctx, f.namespaces...); err != nil {
-		t.Fatal(err)
-	}
-	f.watch(t)
+	f.provision(ctx, t, shapes)
+	f.before = f.before.In(f.namespaces...)
 	for _, m := range []*lab.Mgmt{f.source, f.target} {
 		f.networks[m] = startNetwork(t, m)
 	}

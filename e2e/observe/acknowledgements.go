@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -26,24 +27,13 @@ type AcknowledgementWatch struct {
 
 // WatchAcknowledgements starts an AcknowledgementWatch. The caller must Stop it.
 func WatchAcknowledgements(ctx context.Context, kubeconfig string) (*AcknowledgementWatch, error) {
-	v, err := newView(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	kinds, err := v.kinds(ctx)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := newAcknowledgementWatch(cancel)
-	for _, k := range kinds {
-		if k.Group == "" { // core kinds have no condition Paused
-			continue
-		}
-		if err := w.follow(ctx, v, k); err != nil {
-			_ = w.Stop()
-			return nil, err
-		}
+	// Core kinds have no condition Paused.
+	wanted := func(k schema.GroupKind) bool { return k.Group != "" }
+	if err := eachKind(ctx, kubeconfig, wanted, w.follow); err != nil {
+		_ = w.Stop()
+		return nil, err
 	}
 	return w, nil
 }

@@ -33,6 +33,16 @@ func (r Ref) String() string {
 	return s + "/" + r.Name
 }
 
+// Named returns an object that has nothing but its kind and its name.
+func Named(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(apiVersion)
+	o.SetKind(kind)
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}
+
 // RefOf names o.
 func RefOf(o *unstructured.Unstructured) Ref {
 	gvk := o.GroupVersionKind()

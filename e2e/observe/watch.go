@@ -45,26 +45,35 @@ type Watcher struct {
 
 // Watch starts a Watcher. Objects that exist already have no Event. The caller must Stop it.
 func Watch(ctx context.Context, kubeconfig string) (*Watcher, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &Watcher{cancel: cancel}
+	if err := eachKind(ctx, kubeconfig, isTracked, w.follow); err != nil {
+		_ = w.Stop()
+		return nil, err
+	}
+	return w, nil
+}
+
+// eachKind calls follow for each kind that is wanted.
+func eachKind(ctx context.Context, kubeconfig string, wanted func(k schema.GroupKind) bool,
+	follow func(ctx context.Context, v *view, k kind) error) error {
 	v, err := newView(kubeconfig)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	kinds, err := v.kinds(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &Watcher{cancel: cancel}
 	for _, k := range kinds {
-		if !isTracked(k.GroupKind) {
+		if !wanted(k.GroupKind) {
 			continue
 		}
-		if err := w.follow(ctx, v, k); err != nil {
-			_ = w.Stop()
-			return nil, err
+		if err := follow(ctx, v, k); err != nil {
+			return err
 		}
 	}
-	return w, nil
+	return nil
 }
 
 // isTracked reports whether the Watcher records objects of this kind: a creation or deletion of
