@@ -64,7 +64,7 @@ that is not one.`,
 	cmd.Flags().StringVar(&req.Source, "source", "", "list only snapshots of this source, by its "+
 		"`NAME` or UID")
 	cmd.Flags().StringVar(&req.Scope, "scope", "", "list only this `SCOPE`: whole, the name of a "+
-		"schedule, or at least 8 digits of an ID in the list")
+		"schedule, an operation, or at least 8 digits of an ID in the list")
 	cmd.Flags().IntVar(&f.limit, "limit", defaultSnapshots, "list at most `N` snapshots")
 	cmd.Flags().BoolVar(&f.all, "all", false, "list all snapshots")
 	cmd.Flags().Var(&f.since, "since", "list all snapshots that are not older: a time, such as "+
@@ -166,6 +166,8 @@ func scopeNote(s *mgmtv1.Snapshot) string {
 	switch {
 	case scope == "":
 		return "partial"
+	case s.GetOperation() != "":
+		return "partial (of " + s.GetOperation() + ")"
 	case s.GetSchedule() != "":
 		return "partial (scope " + s.GetSchedule() + ")"
 	default:

@@ -89,6 +89,7 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot, asked *mgmtv1.S
 	l.add("selector", asked.GetSelector())
 	l.add("scope", s.GetScope())
 	l.add("schedule", s.GetSchedule())
+	l.add("operation", s.GetOperation())
 	l.add("recipients", strings.Join(s.GetRecipients(), ", "))
 	if s.GetPinned() {
 		l.add("pinned", yesNo(true))

@@ -104,12 +104,12 @@ func (m *run) keep(ctx context.Context, name string, b *batch) error {
 // it in the bucket, plans the copy, and stores the batch.
 func (m *run) planBatch(ctx context.Context, number int, units []string,
 	before *snapshot.Contents) (*batch, error) {
-	r, contents, err := m.takeSnapshot(ctx, units)
+	r, err := m.takeSnapshot(ctx, units)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: contents, before: before}
+		contents: r.Contents, before: before}
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 	if err != nil {
 		return nil, err
 	}
-	in := restore.Input{Snapshot: r.Live, Contents: contents, Source: name,
+	in := restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
 		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings, Copied: already}
 	if before != nil {
 		in.Before = readOnly{before}
@@ -141,7 +141,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 		n := r.Live.Graph.Node(o.Ref)
 		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		if n.GroupKind() == capi.Cluster || m.Rows.Row(n.GroupKind()).PausesFirst() {
-			text, err := withoutPause(contents, n.Ref)
+			text, err := withoutPause(r.Contents, n.Ref)
 			if err != nil {
 				return nil, err
 			}

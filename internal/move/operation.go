@@ -8,7 +8,6 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 )
 
 // Options are what every run of a move needs: the first, a resume and a rollback.
@@ -20,8 +19,6 @@ type Options struct {
 	Journal *catalog.Journal
 	// Program is the name and version of this program for the envelopes of snapshots.
 	Program string
-	// Cache is the cache of snapshot.Options; nil caches nothing.
-	Cache *incremental.RunCache
 }
 
 // Request is what an operator asks of a new move.

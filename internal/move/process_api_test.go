@@ -18,7 +18,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
@@ -236,7 +235,7 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if _, err := c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{}); err != nil {
 		return end{}, err
 	}
-	with := move.Options{Ends: ends, Catalog: c, Program: "test", Cache: &incremental.RunCache{},
+	with := move.Options{Ends: ends, Catalog: c, Program: "test",
 		Journal: c.Journal(op.ID, catalog.JournalOptions{OnStep: onStep})}
 	if o.WithoutStore {
 		return o.carryOn(ctx, with, op, func(context.Context) error { return nil })

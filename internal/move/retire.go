@@ -27,7 +27,12 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	}
 	m.quiet.Lock()
 	defer m.quiet.Unlock()
-	blocked, err := m.cascades(ctx, b, healthy)
+	var blocked map[string][]object.Finding
+	units, err := m.keepUsedElsewhere(ctx, healthy)
+	if err == nil {
+		healthy = units
+		blocked, err = m.cascades(ctx, b, healthy)
+	}
 	if err != nil {
 		m.failAll(ctx, healthy,
 			fmt.Errorf("find what the garbage collector would delete: %w", err))
@@ -64,7 +69,7 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	for _, u := range units {
 		for _, o := range u.Objects {
 			unitOf[o.Ref] = u.Name
-			if v, ok := b.Source[o.Ref.String()]; ok {
+			if v, ok := b.Source[o.Ref.String()]; ok && o.Action != restore.Skip {
 				toDelete[v.UID], leaves[o.Ref] = o.Ref, true
 			}
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
@@ -144,7 +143,7 @@ func (s *site) move(t *testing.T, ends move.Ends, spec move.Spec) {
 	}
 	s.run(t, op.ID)
 	err = move.Run(t.Context(), move.Options{Ends: ends, Catalog: s.catalog, Program: "test",
-		Cache: &incremental.RunCache{}, Journal: s.catalog.Journal(op.ID, catalog.JournalOptions{})},
+		Journal: s.catalog.Journal(op.ID, catalog.JournalOptions{})},
 		move.Request{Spec: spec, Tuning: tuning})
 	s.end(t, op.ID, err)
 }

@@ -187,7 +187,7 @@ func (e *execution) recordTooOld(key store.EnvelopeKey, remaining int) error {
 
 // removeSnapshot removes one envelope, unless it has to stay.
 func (e *execution) removeSnapshot(ctx context.Context, v Verdict) (removed bool, err error) {
-	reason, err := e.newReason(ctx, v.Key)
+	reason, err := e.newReason(ctx, &v)
 	if err != nil {
 		return false, err
 	}
@@ -224,8 +224,8 @@ func (e *execution) removeSnapshot(ctx context.Context, v Verdict) (removed bool
 
 // newReason returns a reason to stay that a snapshot has got since the inventory, or nil. It is
 // called right before the envelope is removed.
-func (e *execution) newReason(ctx context.Context, key store.EnvelopeKey) (*Reason, error) {
-	pinned, err := e.Store.Pinned(ctx, key)
+func (e *execution) newReason(ctx context.Context, v *Verdict) (*Reason, error) {
+	pinned, err := e.Store.Pinned(ctx, v.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (e *execution) newReason(ctx context.Context, key store.EnvelopeKey) (*Reas
 	if err != nil {
 		return nil, err
 	}
-	switch operation := used[key.ID]; {
+	switch operation := neededBy(used, v); {
 	case pinned:
 		return &Reason{Kind: Pinned}, nil
 	case operation != "":

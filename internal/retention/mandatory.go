@@ -17,7 +17,7 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 			v.Pinned = true
 			v.retain(pin)
 		}
-		if operation := inv.used[v.Key.ID]; operation != "" {
+		if operation := neededBy(inv.used, v); operation != "" {
 			v.retain(Reason{InUse, operation})
 		}
 		switch {
@@ -30,6 +30,12 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 		}
 	}
 	for _, of := range byScope(usable) {
+		if of[0].Envelope.OfOperation() != "" {
+			for _, v := range of { // no run has it as its parent, but one may be about to name it as used
+				v.retainForGrace(v.Modified, now, o.Grace)
+			}
+			continue
+		}
 		if !o.drops(of[0]) {
 			of[0].retain(Reason{Kind: Newest})
 			retainNewestVerified(of, o.Verified)
@@ -37,6 +43,21 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 		}
 		retainPossibleParents(of, now, o.Grace)
 	}
+}
+
+// neededBy returns the operation that needs a snapshot: one that names it, or that took it for
+// itself and still names another one. It is empty when there is none.
+func neededBy(used map[store.SnapshotID]string, v *Verdict) string {
+	if operation := used[v.Key.ID]; operation != "" || v.Envelope == nil {
+		return operation
+	}
+	of := v.Envelope.OfOperation()
+	for _, operation := range used {
+		if of == operation {
+			return of
+		}
+	}
+	return ""
 }
 
 // byScope divides the usable snapshots of one source by what they were asked to hold, each group

@@ -264,6 +264,42 @@ func TestPruneLeavesYoungContent(t *testing.T) {
 	whole(t, st)
 }
 
+// TestSnapshotsOfAnOperationStayUntilItIsSettledAndTheyExpire: no rule counts them, and none is
+// the newest of anything.
+func TestSnapshotsOfAnOperationStayUntilItIsSettledAndTheyExpire(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	of := store.OperationScope(sourceA, "move-1")
+	inFlight := func(e *store.Envelope) {
+		e.Scope, e.Partial, e.Expires = &of, true, b.time().Add(24*time.Hour)
+	}
+	b.pass(time.Hour)
+	w.take(t, b.time(), nil)
+	w.take(t, b.time(), inFlight)
+	last := w.take(t, b.time(), inFlight)
+	o := options(st, b, Policy{Last: 1})
+	used := map[store.SnapshotID]string{last.ID: "move-1"} // an operation names the last one
+	o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
+	b.pass(48 * time.Hour)
+	mustPrune(t, o)
+	if got := left(t, st); got != "a1 a2 a3" {
+		t.Errorf("while the operation runs, %s are left", got)
+	}
+	clear(used)
+	mustPrune(t, o)
+	if got := left(t, st); got != "a1" {
+		t.Errorf("afterwards %s are left", got)
+	}
+	w.take(t, b.time(), inFlight)
+	b.pass(DefaultGrace + time.Hour)
+	mustPrune(t, o)
+	if got := left(t, st); got != "a1 a4" {
+		t.Errorf("before it expires, %s are left", got)
+	}
+	whole(t, st)
+}
+
 // TestSnapshotsOfOneScopeNeverReplaceThoseOfAnother: one schedule takes the namespaces of a team
 // each hour, another one those of another team each night. One rule counts for both.
 func TestSnapshotsOfOneScopeNeverReplaceThoseOfAnother(t *testing.T) {

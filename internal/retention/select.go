@@ -51,20 +51,24 @@ func policyReasons(o *Options, list []Verdict, now time.Time) {
 		switch {
 		case o.drops(of[0]):
 		case scope == "":
-			unknownScopeReasons(of, now)
+			expiryReasons(of, UnknownScope, now)
+		case of[0].Envelope.OfOperation() != "":
+			expiryReasons(of, NoRule, now)
 		default:
 			scopeReasons(o, of, now)
 		}
 	}
 }
 
-// unknownScopeReasons gives partial snapshots of earlier versions their reasons. Rules would count
-// those of different namespaces together, so that only an expiry ends them, or a deletion by name.
-func unknownScopeReasons(list []*Verdict, now time.Time) {
+// expiryReasons gives snapshots that only an expiry ends, or a deletion by name, their reasons;
+// without is that of those that have no expiry. So it is with partial snapshots of earlier
+// versions, since rules would count those of different namespaces together, and with those that an
+// operation took for itself, which are no series.
+func expiryReasons(list []*Verdict, without ReasonKind, now time.Time) {
 	for _, v := range list {
 		switch expires := v.Envelope.Expires; {
 		case expires.IsZero():
-			v.retain(Reason{Kind: UnknownScope})
+			v.retain(Reason{Kind: without})
 		case expires.After(now):
 			v.retain(until(Unexpired, expires))
 		}

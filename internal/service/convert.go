@@ -113,7 +113,7 @@ func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
 		Recipients: e.Recipients,
 	}
 	if e.Scope != nil {
-		p.Schedule = e.Scope.Schedule
+		p.Schedule, p.Operation = e.Scope.Schedule, e.Scope.Operation
 	}
 	if e.Trust == store.Limited {
 		p.TrustDetail = "signed by key " + e.KeyID + ", " + e.Limit

@@ -47,7 +47,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 }
 
 func (s *Server) moveOptions(c *catalog.Catalog, j *catalog.Journal, ends move.Ends) move.Options {
-	return move.Options{Ends: ends, Catalog: c, Journal: j, Program: s.program(), Cache: s.runCache}
+	return move.Options{Ends: ends, Catalog: c, Journal: j, Program: s.program()}
 }
 
 // beginMove begins the operation that moves workload clusters.

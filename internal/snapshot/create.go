@@ -48,6 +48,11 @@ type Options struct {
 	Scope     capture.Scope
 	// Schedule is the name of the schedule that creates the snapshot; empty without one.
 	Schedule string
+	// Operation is the id of the operation that takes the snapshot for itself; empty for all others.
+	// Such a snapshot has the scope of the operation, holds what Scope says at the moment, is read
+	// and written whole, and is no parent of another one. Result has it in memory too, so that the
+	// caller needs no identity.
+	Operation string
 	// Known is the highest number of a snapshot of this source that the caller knows besides those
 	// that the store shows: the next one is higher, so that a hidden one leaves a gap.
 	Known  int64
@@ -64,12 +69,10 @@ type Options struct {
 	TTL time.Duration
 	// Interval is that of the schedule that creates the snapshot; 0 without a schedule.
 	Interval time.Duration
-	// WithLive returns the graph in memory too; Result.Fetch reads objects of it from the source, so
-	// that the caller needs no identity.
-	WithLive bool
 	// ExactLimit is capture.Options.ExactLimit.
 	ExactLimit int
-	// WithoutRelated and ListScope are those of capture.Options, of CaptureInMemory alone.
+	// WithoutRelated and ListScope are those of capture.Options, of CaptureInMemory and of snapshots
+	// with an Operation.
 	WithoutRelated, ListScope bool
 	Now                       func() time.Time
 	// Progress receives what is counted, the count, and the total or 0.
@@ -94,6 +97,9 @@ func (o *Options) setDefaults() {
 
 // scope returns the scope of the snapshot.
 func (o *Options) scope() store.Scope {
+	if o.Operation != "" {
+		return store.OperationScope(o.SourceUID, o.Operation)
+	}
 	return store.ScopeOf(o.SourceUID, o.Scope.Namespaces, o.Scope.Selector.String(), o.Schedule)
 }
 
@@ -137,25 +143,9 @@ type Result struct {
 	// NotRemembered is why the next run has to read and write everything, if it has to: the state
 	// could not be updated.
 	NotRemembered error
-	// Live is what was stored, if Options.WithLive is set.
-	Live *Snapshot
-
-	cut    *capture.Cut
-	source capture.Source
-}
-
-// Fetch reads objects of the graph of Live from the source, as they are in the snapshot. It returns
-// an error that wraps capture.ErrHistory when one cannot be read as of then. It may run again.
-func (r *Result) Fetch(ctx context.Context, nodes []*graph.Node) (*Contents, error) {
-	contents, err := newContents(nil)
-	if err != nil {
-		return nil, err
-	}
-	err = capture.Fetch(ctx, r.source, r.cut, nodes, func(n *graph.Node, raw []byte) error {
-		_, err := contents.put(n.Ref, raw)
-		return err
-	})
-	return contents, err
+	// Live is what was stored, and Contents its objects, if Options.Operation is set.
+	Live     *Snapshot
+	Contents *Contents
 }
 
 // Create creates a snapshot: it captures the source at one resourceVersion, writes packs, shards,
@@ -200,6 +190,9 @@ func createOnce(ctx context.Context, o Options) (*Result, error) {
 
 // createWithin is createOnce with a context that ends when the run has taken too long.
 func createWithin(ctx context.Context, o Options) (*Result, error) {
+	if o.Operation != "" {
+		o.State, o.Cache = nil, nil
+	}
 	r := &run{Options: o, began: o.Now(), chain: incremental.Chain{Store: o.Store,
 		Source: o.SourceUID, Scope: o.scope().ID, State: o.State, Cache: o.Cache}}
 	parent, err := r.chain.LoadParent(ctx, o.Full, r.began.UTC())
@@ -221,15 +214,15 @@ func createWithin(ctx context.Context, o Options) (*Result, error) {
 	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
 		NotRestorable: captured.cut.Graph.NotRestorable(),
 		Omitted:       captured.cut.Omitted, Unread: captured.cut.Unread, PassedOver: passed,
-		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
-		cut: captured.cut, source: o.Source}
+		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read}
 	if before != nil {
 		result.Before = &before.Counts
 	}
 	result.NotRemembered = r.remember(ctx, parent, captured, written, signed)
-	if o.WithLive {
+	if o.Operation != "" {
 		result.Live = &Snapshot{Envelope: signed.Envelope, About: captured.about,
 			Graph: captured.cut.Graph, Omitted: captured.cut.Omitted, store: o.Store}
+		result.Contents = captured.contents
 	}
 	return result, nil
 }
@@ -248,7 +241,8 @@ type captured struct {
 	head     incremental.Head
 	packs    []store.Key // that hold objects of the cut
 	packKeys incremental.Keys
-	read     int64 // objects whose bytes came from the source
+	read     int64     // objects whose bytes came from the source
+	contents *Contents // nil without Options.Operation
 
 	speculative []incremental.Shard // written before the cut was known
 	// moved are nodes of shards of the parent, or of speculative ones, that are in other packs
@@ -271,11 +265,25 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 	if err := w.nextPacks(ctx); err != nil {
 		return nil, err
 	}
-	cut, err := capture.Run(ctx, r.captureOptions(is.Head.Kinds, baseline), w)
+	var contents *Contents
+	var to capture.Sink = w
+	if r.Operation != "" {
+		if contents, err = newContents(nil); err != nil {
+			return nil, err
+		}
+		to = &both{w, contentsSink{contents}}
+	}
+	cut, err := capture.Run(ctx, r.captureOptions(is.Head.Kinds, baseline), to)
 	if err != nil {
 		return nil, err
 	}
 	if err := w.fetchPending(ctx, cut); err != nil {
+		return nil, err
+	}
+	if contents != nil {
+		err = contents.complete(ctx, r.Source, cut)
+	}
+	if err != nil {
 		return nil, err
 	}
 	packs, keys, err := w.close(cut)
@@ -283,12 +291,12 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 		return nil, err
 	}
 	return &captured{cut: cut, about: about(cut), head: is.Head, packs: packs, packKeys: keys,
-		read: w.read, moved: nodeSet(w.pending), speculative: w.speculative}, nil
+		read: w.read, moved: nodeSet(w.pending), speculative: w.speculative, contents: contents}, nil
 }
 
 // remember stores what the next run can use.
 func (r *run) remember(ctx context.Context, parent *incremental.Parent, c *captured, w *written,
 	signed store.Signed) error {
 	return r.chain.Remember(ctx, parent, r.Source, incremental.Run{Snapshot: signed, Head: c.head,
-		Shards: w.shards, Cut: c.cut, Keys: w.keys, Shared: r.WithLive}, r.Now)
+		Shards: w.shards, Cut: c.cut, Keys: w.keys}, r.Now)
 }

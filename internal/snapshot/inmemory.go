@@ -50,6 +50,30 @@ func captureInMemoryOnce(ctx context.Context, o Options) (*Snapshot, *Contents, 
 		Omitted: cut.Omitted}, contents, nil
 }
 
+// both passes what is captured to the packs of a snapshot and to memory.
+type both struct {
+	*objectWriter
+	contents contentsSink
+}
+
+var _ capture.Sink = (*both)(nil)
+
+// Prefetch implements capture.Sink.
+func (b *both) Prefetch(n *graph.Node, raw []byte) error {
+	if err := b.contents.Prefetch(n, raw); err != nil {
+		return err
+	}
+	return b.objectWriter.Prefetch(n, raw)
+}
+
+// Object implements capture.Sink.
+func (b *both) Object(n *graph.Node, raw []byte) error {
+	if err := b.contents.Object(n, raw); err != nil {
+		return err
+	}
+	return b.objectWriter.Object(n, raw)
+}
+
 // contentsSink puts captured objects into Contents.
 type contentsSink struct{ contents *Contents }
 

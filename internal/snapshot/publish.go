@@ -126,7 +126,10 @@ func (r *run) publish(ctx context.Context, parent *incremental.Parent, c *captur
 	if err != nil {
 		return signed, nil, nil, err
 	}
-	if before, err = r.chain.NewestOfScope(ctx, newest); err != nil {
+	if r.Operation == "" {
+		before, err = r.chain.NewestOfScope(ctx, newest)
+	}
+	if err != nil {
 		return signed, nil, nil, err
 	}
 	if !parent.Precedes(before) {

@@ -112,7 +112,10 @@ func (f *selectorFixture) round(round int) {
 	o.Source, o.State, o.Scope = f.source, f.db.SnapshotState(f.st.ID(), f.source.UID), f.scope
 	o.ExactLimit = []int{0, -1, -1}[f.random.IntN(3)]
 	o.Cache = []*incremental.RunCache{&f.cache, &f.cache, {}, nil}[f.random.IntN(4)]
-	o.Full, o.WithLive = f.random.IntN(10) == 0, f.random.IntN(10) == 0
+	o.Full = f.random.IntN(10) == 0
+	if f.random.IntN(10) == 0 {
+		o.Operation = operationID
+	}
 	var watches atomic.Int32
 	f.source.onWatch = func() {
 		if watches.Add(1) == 3 && round%2 == 0 {

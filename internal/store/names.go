@@ -81,6 +81,11 @@ const (
 	ScopeAny   = envelope.ScopeAny
 )
 
+// OperationScope returns the scope of the snapshots that an operation takes for itself.
+func OperationScope(source, operation string) Scope {
+	return envelope.OperationScope(source, operation)
+}
+
 // ScopeOf returns the scope of a selection of a source.
 func ScopeOf(source string, namespaces []string, selector, schedule string) Scope {
 	return envelope.ScopeOf(source, namespaces, selector, schedule)

@@ -104,11 +104,15 @@ func TestTheNewestGoesByItsNumber(t *testing.T) {
 	for i := range 40 {
 		partial = put(int64(5+i), time.Duration(5+i)*time.Hour, time.Duration(5+i)*time.Hour, inTeam)
 	}
+	of := OperationScope("uid", "move-1")
+	inFlight := put(60, 60*time.Hour, 60*time.Hour,
+		func(e *Envelope) { e.Scope, e.Partial = &of, true })
 	at := testTime.Add(time.Hour).Format(time.RFC3339)
 	for _, tt := range []struct {
 		ref, scope string
 		want       EnvelopeKey
 	}{{Latest, "", late}, {Latest, ScopeWhole, late}, {Latest, "team-a", partial},
+		{Latest, ScopeAny, partial}, {Latest, "move-1", inFlight},
 		{Latest, team.ID[:8], partial}, {testTime.Add(time.Hour + time.Second).Format(time.RFC3339), "",
 			atNoon}} {
 		found, err := s.Find(t.Context(), "uid", tt.ref, tt.scope)

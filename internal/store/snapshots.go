@@ -179,9 +179,10 @@ type Found struct {
 // Find finds a snapshot of a source by the beginning of an id, by "latest", or by a time (RFC
 // 3339). Latest is the newest one (Newest) of a scope, and a time means the newest whose cut is not
 // after it; without a scope only whole snapshots count, unless the source has partial ones of one
-// scope and no others. Where no snapshot counts, they find one that was passed over, so that its
-// reader says what is wrong with it. An id finds snapshots of all scopes, and reads no envelope.
-// Errors: *LookupError when there is none or several, *UsageError when ref is none of the three.
+// scope and no others. Those that an operation took for itself count in its scope only. Where no
+// snapshot counts, they find one that was passed over, so that its reader says what is wrong with
+// it. An id finds snapshots of all scopes, and reads no envelope. Errors: *LookupError when there is
+// none or several, *UsageError when ref is none of the three.
 func (s *Store) Find(ctx context.Context, source, ref, scope string) (Found, error) {
 	at, timeErr := time.Parse(time.RFC3339, ref)
 	isID := ref != "" && len(ref) <= layout.SnapshotIDLength &&
@@ -220,6 +221,9 @@ func (s *Store) findNewest(ctx context.Context, source, ref, scope string, notAf
 	scopes := map[string]bool{} // of all that were read: all there are, when none is accepted
 	e, passed, err := s.Newest(ctx, source, Which{NotAfter: notAfter,
 		Accept: func(e *Signed) bool {
+			if e.OfOperation() != "" && (scope == "" || scope == ScopeAny) {
+				return false // of what it had in flight: never the newest
+			}
 			scopes[e.ScopeID()] = true
 			return e.InScope(scope)
 		}})

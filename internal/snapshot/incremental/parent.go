@@ -244,9 +244,6 @@ type Run struct {
 	Shards   []Shard
 	Cut      *capture.Cut
 	Keys     Keys
-	// Shared says that others have the nodes too: they are not cached, since others may change
-	// them.
-	Shared bool
 }
 
 // Remember stores what a run leaves, and caches it. It does nothing when there is no state. An
@@ -281,7 +278,7 @@ func (c Chain) Remember(ctx context.Context, p *Parent, source capture.Source, r
 	if err := c.State.Update(ctx, c.Scope, delta); err != nil {
 		return fmt.Errorf("remember what is stored: %w", err)
 	}
-	if c.Cache == nil || r.Shared {
+	if c.Cache == nil {
 		return nil
 	}
 	shards := make(map[string]Shard, len(r.Shards))

@@ -34,6 +34,10 @@ type Scope struct {
 	// Schedule is the name of the schedule that took the snapshot; it is for people. Two schedules
 	// with one selection share a scope.
 	Schedule string `json:"schedule,omitempty"`
+	// Operation is the id of the operation that took the snapshot for itself, of what it has in
+	// flight; empty for all others. Such a snapshot is never the newest one, nor the parent of
+	// another. All of one operation share a scope.
+	Operation string `json:"operation,omitempty"`
 }
 
 // ScopeOf returns the scope of a selection: namespaces in any order, and a selector of workload
@@ -49,6 +53,20 @@ func ScopeOf(source string, namespaces []string, selector, schedule string) Scop
 	return Scope{ID: hex.EncodeToString(sum[:])[:scopeDigits], Schedule: schedule}
 }
 
+// OperationScope returns the scope of the snapshots that an operation takes of a source for itself.
+func OperationScope(source, operation string) Scope {
+	sum := sha256.Sum256([]byte("mgmtd scope of an operation\n" + source + "\n" + operation))
+	return Scope{ID: hex.EncodeToString(sum[:])[:scopeDigits], Operation: operation}
+}
+
+// OfOperation returns the id of the operation that took a snapshot for itself, or an empty string.
+func (e *Envelope) OfOperation() string {
+	if e.Scope == nil {
+		return ""
+	}
+	return e.Scope.Operation
+}
+
 // ScopeID returns the ID of the scope of a snapshot; "" for a partial one of an earlier version,
 // which did not write it.
 func (e *Envelope) ScopeID() string {
@@ -62,8 +80,8 @@ func (e *Envelope) ScopeID() string {
 	}
 }
 
-// InScope reports whether a snapshot is of a scope, which is named by the name of the schedule or
-// by at least 8 digits of its ID; "" names the whole one, ScopeAny all.
+// InScope reports whether a snapshot is of a scope, which is named by the name of the schedule, by
+// the id of the operation or by at least 8 digits of its ID; "" names the whole one, ScopeAny all.
 func (e *Envelope) InScope(name string) bool {
 	switch name {
 	case "", ScopeWhole:
@@ -71,7 +89,7 @@ func (e *Envelope) InScope(name string) bool {
 	case ScopeAny:
 		return true
 	}
-	return e.Scope != nil && (e.Scope.Schedule == name ||
+	return e.Scope != nil && (e.Scope.Schedule == name || e.Scope.Operation == name ||
 		len(name) >= scopeMinDigits && strings.HasPrefix(e.Scope.ID, name))
 }
 
@@ -83,8 +101,10 @@ func (e *Envelope) validateScope() error {
 		return errors.New("the id of the scope is not one")
 	case (s.ID == ScopeWhole) == e.Partial:
 		return errors.New("scope and partial contradict each other")
-	case !document.Printable(s.Schedule):
-		return errors.New("the schedule of the scope does not print")
+	case s.ID == ScopeWhole && s.Operation != "":
+		return errors.New("the scope is whole, and that of an operation")
+	case !document.Printable(s.Schedule), !document.Printable(s.Operation):
+		return errors.New("the schedule or the operation of the scope does not print")
 	}
 	return nil
 }

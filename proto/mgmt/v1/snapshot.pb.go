@@ -447,7 +447,10 @@ type Snapshot struct {
 	Sha256 string `protobuf:"bytes,21,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	// Fingerprints of the recipients that its content is encrypted to. Empty in a plain store, and for
 	// a snapshot of an earlier version.
-	Recipients    []string `protobuf:"bytes,22,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	Recipients []string `protobuf:"bytes,22,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	// The operation that took it for itself, of what it had in flight; empty for all others. It is
+	// never the newest snapshot.
+	Operation     string `protobuf:"bytes,23,opt,name=operation,proto3" json:"operation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +637,13 @@ func (x *Snapshot) GetRecipients() []string {
 		return x.Recipients
 	}
 	return nil
+}
+
+func (x *Snapshot) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
 }
 
 // Verification is the result of a verify: of the last one; but damage stays until a verify of at
@@ -3512,7 +3522,7 @@ var File_mgmt_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xba\x05\n" +
+	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xd8\x05\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -3541,7 +3551,8 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x06sha256\x18\x15 \x01(\tR\x06sha256\x12\x1e\n" +
 	"\n" +
 	"recipients\x18\x16 \x03(\tR\n" +
-	"recipients\"\x99\x01\n" +
+	"recipients\x12\x1c\n" +
+	"\toperation\x18\x17 \x01(\tR\toperation\"\x99\x01\n" +
 	"\fVerification\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12*\n" +
 	"\x05level\x18\x02 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12-\n" +

@@ -1,0 +1,94 @@
+package move
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource: a Secret of another namespace was one
+// workload cluster's alone when the move was planned. The source is looked at once more only where
+// a unit has such an object.
+func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
+	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := func(namespace string) object.Ref {
+		return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: namespace,
+			Name: "one"}
+	}
+	secret := func(namespace, name string) object.Ref {
+		return object.Ref{Kind: capi.Secret.Kind, Namespace: namespace, Name: name}
+	}
+	own, others, taken := secret("team-a", "own"), secret("keys", "alone"), secret("keys", "both")
+	uses := func(r object.Ref, named ...object.Ref) *graph.Node {
+		n := &graph.Node{Ref: r}
+		for _, ref := range named {
+			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: "spec"})
+		}
+		return n
+	}
+	captures := 0
+	m := &run{captures: &captureCache{capture: func(context.Context, []string) (*snapshot.Snapshot,
+		*snapshot.Contents, error) {
+		captures++
+		return &snapshot.Snapshot{Graph: graph.New([]*graph.Node{
+			uses(cluster("team-a"), own, others, taken), uses(cluster("team-b"), taken),
+			uses(own), uses(others), uses(taken)}, nil)}, nil, nil
+	}}}
+	m.Journal = c.Journal(op.ID, catalog.JournalOptions{})
+	unit := func(refs ...object.Ref) restore.Unit {
+		u := restore.Unit{Name: "team-a/one"}
+		for _, r := range refs {
+			u.Objects = append(u.Objects, restore.Object{Ref: r, Action: restore.Create})
+		}
+		return u
+	}
+	for _, tt := range []struct {
+		name     string
+		unit     restore.Unit
+		kept     []object.Ref
+		captures int
+	}{
+		{"one that has all in its namespace", unit(cluster("team-a"), own), nil, 0},
+		{"one with Secrets elsewhere", unit(cluster("team-a"), own, others, taken),
+			[]object.Ref{taken}, 1},
+	} {
+		captures = 0
+		got, err := m.keepUsedElsewhere(t.Context(), []restore.Unit{tt.unit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := map[object.Ref]bool{}
+		for _, o := range got[0].Objects {
+			if o.Action == restore.Skip {
+				kept[o.Ref] = true
+			}
+		}
+		for _, ref := range tt.kept {
+			if !kept[ref] {
+				t.Errorf("%s: %s goes", tt.name, ref)
+			}
+			delete(kept, ref)
+		}
+		if len(kept) > 0 || captures != tt.captures {
+			t.Errorf("%s: %v stays, too; %d captures, want %d", tt.name, kept, captures, tt.captures)
+		}
+		if tt.unit.Objects[len(tt.unit.Objects)-1].Action == restore.Skip {
+			t.Errorf("%s: the stored plan has changed", tt.name)
+		}
+	}
+}
