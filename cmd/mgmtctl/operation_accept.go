@@ -16,8 +16,9 @@ func newOperationAccept(p *program) *cobra.Command {
 		Short: "Accept the state of a workload cluster that failed the checks after its release",
 		Long: `Accept the state of a workload cluster that a restore or a move released, and that
 failed the checks after that: Machines came or went, an object differs, a condition is worse than on
-the source. The checks are then over for it. "mgmtctl operation resume ID" goes on: a restore can
-come to its end, and a move retires the workload cluster on the source.
+the source, or somebody wrote to its source after the hand-over (changed-late). The checks are then
+over for it. "mgmtctl operation resume ID" goes on: a restore can come to its end, and a move
+retires the workload cluster on the source, with what was written there.
 
 Accept it only when you know why the checks failed, and that its controllers do what you want.
 

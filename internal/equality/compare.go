@@ -28,7 +28,7 @@ func Compare(rows *capi.Table, want, got map[string]any, aspect Aspect) Comparis
 		aspect = Values
 	}
 	var c Comparison
-	c.fields(normal(rows, want, aspect), normal(rows, got, aspect), "")
+	c.fields(Normal(rows, want, aspect), Normal(rows, got, aspect), "")
 	slices.Sort(c.Lost)
 	slices.Sort(c.Added)
 	return c

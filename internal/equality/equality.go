@@ -33,7 +33,7 @@ const (
 // the built-in table. It returns paths and never values, since values may be those of Secrets.
 func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []string {
 	var paths []string
-	diff(normal(rows, want, aspect), normal(rows, got, aspect), "", &paths)
+	diff(Normal(rows, want, aspect), Normal(rows, got, aspect), "", &paths)
 	if aspect == All {
 		paths = append(paths, ManagedFieldsDifferences(rows, want, got)...)
 	}
@@ -41,8 +41,9 @@ func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []st
 	return paths[:min(len(paths), 20)]
 }
 
-// normal returns a copy of obj without what equality ignores. It shares unchanged parts with obj.
-func normal(rows *capi.Table, obj map[string]any, aspect Aspect) map[string]any {
+// Normal returns a copy of obj without what Differences ignores. It shares unchanged parts with
+// obj, but neither its metadata nor its annotations.
+func Normal(rows *capi.Table, obj map[string]any, aspect Aspect) map[string]any {
 	out := maps.Clone(obj)
 	if meta, ok := obj["metadata"].(map[string]any); ok {
 		out["metadata"] = normalMetadata(meta, rows.RowOf(obj))

@@ -47,6 +47,10 @@ type objectState struct {
 	// what is paused first, whose controller may publish later that its Cluster is paused, too. It is
 	// an id of the content without that.
 	Content string `json:"content,omitempty"`
+	// Desired is an id of what users write of an object of a unit (desired), so that a later write is
+	// noticed before its removal. Batches of older versions have none, nor has a Binding, which
+	// its controller alone writes, also after its Cluster is gone; nor a unit that is retired.
+	Desired string `json:"desired,omitempty"`
 }
 
 func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
@@ -62,6 +66,9 @@ func (m *run) loadBatches(ctx context.Context) error {
 		}
 		if err := m.leaveReturned(ctx, b); err != nil {
 			return err
+		}
+		for unit := range m.results.retired {
+			b.forget(unit)
 		}
 		m.batches = append(m.batches, b)
 		return nil
@@ -146,6 +153,15 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 				return nil, err
 			}
 			v.Content = b.contentID(text)
+		}
+		if n.Unit != "" && !m.Rows.Row(n.GroupKind()).BoundToCluster {
+			u, err := decode(r.Contents, n.Ref)
+			if err == nil {
+				v.Desired, err = b.desiredID(m.Rows, u)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		b.Source[n.Ref.String()] = v
 	}

@@ -204,7 +204,7 @@ func (c *checker) tryOwners(ctx context.Context) error {
 // try asks about one object, as it was captured.
 func (r *dryRemoval) try(ctx context.Context, c *checker) error {
 	k, _ := kube.FindKind(c.Source.Kinds, r.node.GroupKind())
-	err := restore.Remove(ctx, captured{contents: c.contents}, r, k, r.node.Ref, "",
+	err := restore.Remove(ctx, captured{contents: c.contents}, r, k, r.node.Ref, "", "",
 		func(*unstructured.Unstructured) error { return nil })
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.node.Ref, err)

@@ -191,22 +191,25 @@ func TestAPIRemoveByUIDLeavesAnotherObject(t *testing.T) {
 	fx := newFixture(t, "by-uid")
 	ref := fx.one("MachineHealthCheck", classyUnits[0])
 	k, was := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
-	remove := func(uid types.UID) error {
-		return restore.Remove(t.Context(), fx.source().Reader(), fx.source().Writer(), k, ref, uid,
+	remove := func(uid types.UID, version string) error {
+		return restore.Remove(t.Context(), fx.source().Reader(), fx.source().Writer(), k, ref, uid, version,
 			func(*unstructured.Unstructured) error { return errOther })
 	}
-	if err := remove("another"); !errors.Is(err, errOther) {
+	if err := remove("another", ""); !errors.Is(err, errOther) {
 		t.Errorf("another UID: %v", err)
+	}
+	if err := remove(was.GetUID(), "1"); !errors.Is(err, errOther) {
+		t.Errorf("another version: %v", err)
 	}
 	if is := fx.get(fx.at, ref); is.GetResourceVersion() != was.GetResourceVersion() {
 		t.Error("it was written to")
 	}
-	must(t, remove(was.GetUID()))
+	must(t, remove(was.GetUID(), was.GetResourceVersion()))
 	if _, err := fx.source().Reader().Get(t.Context(), k, ref.Namespace, ref.Name); !apierrors.IsNotFound(
 		err) {
 		t.Errorf("it is there: %v", err)
 	}
-	must(t, remove(was.GetUID())) // once more
+	must(t, remove(was.GetUID(), was.GetResourceVersion())) // once more
 }
 
 var errOther = errors.New("another object")

@@ -27,20 +27,26 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	}
 	m.quiet.Lock()
 	defer m.quiet.Unlock()
+	list := &versions{Reader: m.Source.Reader, of: b.Source, seen: map[string]string{}}
 	var blocked map[string][]object.Finding
 	units, err := m.keepUsedElsewhere(ctx, healthy)
 	if err == nil {
 		healthy = units
-		blocked, err = m.cascades(ctx, b, healthy)
+		blocked, err = m.cascades(ctx, list, b, healthy)
 	}
 	if err != nil {
 		m.failAll(ctx, healthy,
 			fmt.Errorf("find what the garbage collector would delete: %w", err))
 		return
 	}
+	late := m.lateWrites(ctx, b, healthy, list.seen)
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range healthy {
+		if err := late[u.Name]; err != nil {
+			m.fail(ctx, u.Name, fmt.Errorf("retire: %w", err))
+			continue
+		}
 		if findings := blocked[u.Name]; len(findings) > 0 {
 			m.fail(ctx, u.Name, fmt.Errorf("retire: %w", &restore.FindingsError{Findings: findings}))
 			continue
@@ -58,11 +64,16 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 		})
 	}
 	g.Finish()
+	for _, u := range healthy {
+		if m.over(u.Name) {
+			b.forget(u.Name)
+		}
+	}
 }
 
 // cascades returns, by unit, findings for the objects that the garbage collector would delete with
 // the units. It lists the source once for all units of a batch.
-func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
+func (m *run) cascades(ctx context.Context, list *versions, b *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
 	toDelete, leaves := map[string]object.Ref{}, map[object.Ref]bool{}
 	unitOf := map[object.Ref]string{}
@@ -78,7 +89,7 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 		// it is on the target; here it loses an owner, or goes too
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
+	findings, err := restore.Dependants(ctx, list, toDelete,
 		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, unitOf) },
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}
@@ -173,7 +184,7 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 				o.GroupKind() == kube.NamespaceKind.GroupKind {
 				continue
 			}
-			g.Go(func() error { return m.remove(ctx, k, o, was) })
+			g.Go(func() error { return m.remove(ctx, b, k, o, was) })
 		}
 		if err := g.Wait(); err != nil {
 			return err
@@ -182,16 +193,24 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 	return nil
 }
 
-// remove removes one object from the source. A shared object or a Binding that was created again is
-// left alone: other units need it.
-func (m *run) remove(ctx context.Context, k kube.Kind, o restore.Object, was objectState) error {
-	uid := types.UID(was.UID)
+// remove removes one object from the source, in the version that was copied, or after mayRemove has
+// compared it. A shared object or a Binding that was created again is left alone: other units need
+// it. So is a shared object that differs from that of the target.
+func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Object,
+	was objectState) error {
+	uid, version := types.UID(was.UID), ""
+	if was.Desired != "" || was.Unit == "" {
+		version = was.ResourceVersion
+	}
 	if o.GroupKind() == capi.Cluster {
 		uid = "" // it has the lock
 	}
-	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, uid,
-		func(live *unstructured.Unstructured) error { return m.mayRemove(o, was, live) })
+	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, uid, version,
+		func(live *unstructured.Unstructured) error { return m.mayRemove(ctx, b, o, live) })
+	kept, differs := errors.AsType[*keptError](err)
 	switch {
+	case differs:
+		return m.keptShared(ctx, o.Ref, kept.Error())
 	case errors.Is(err, errOtherObject) && (was.Unit == "" ||
 		m.Rows.Row(o.GroupKind()).BoundToCluster):
 		return nil
@@ -203,17 +222,28 @@ func (m *run) remove(ctx context.Context, k kube.Kind, o restore.Object, was obj
 	return nil
 }
 
-// mayRemove checks an object right before its removal: it must be the one that was copied, and a
-// Cluster must be paused and carry the lock.
-func (m *run) mayRemove(o restore.Object, was objectState, live *unstructured.Unstructured) error {
+// mayRemove checks an object right before its removal: it must be the one that was copied, nobody
+// may have written what the target does not have, and a Cluster must be paused and carry the lock.
+func (m *run) mayRemove(ctx context.Context, b *batch, o restore.Object,
+	live *unstructured.Unstructured) error {
+	was := b.Source[o.Ref.String()]
 	if string(live.GetUID()) != was.UID {
 		return errOtherObject
 	}
-	if o.GroupKind() != capi.Cluster {
-		return nil
+	if was.Unit == "" {
+		why, err := m.differsFrom(ctx, o.Ref, live)
+		if err == nil && why != "" {
+			err = &keptError{why: why}
+		}
+		return err
 	}
-	if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused {
-		return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
+	if o.GroupKind() == capi.Cluster {
+		if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused {
+			return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
+		}
+		if err := m.mayWrite(o.Namespace+"/"+o.Name, live); err != nil {
+			return err
+		}
 	}
-	return m.mayWrite(o.Namespace+"/"+o.Name, live)
+	return m.mayRemoveUnitObject(ctx, b, o.Ref, live)
 }

@@ -46,6 +46,8 @@ type run struct {
 	asked map[object.Ref]bool
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
+	// accepted are the units whose state on the target the operator accepts.
+	accepted map[string]bool
 
 	// quiet is held while a batch is paused, and while another one is retired: the retirement would
 	// make the pause longer, and would change the source below the snapshot of the batch.
@@ -96,7 +98,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
 		policy:  policyOf(o.Source),
 		returns: policyOf(o.Target),
-		asked:   map[object.Ref]bool{}, refused: map[string]bool{},
+		asked:   map[object.Ref]bool{}, refused: map[string]bool{}, accepted: map[string]bool{},
 		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
 		unarmed: map[string]bool{},
 		epochs:  map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
@@ -105,6 +107,9 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 			left: map[string]bool{}}}
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}
+	}
+	for _, unit := range op.Accepted {
+		m.accepted[unit] = true
 	}
 	for unit, state := range m.Units {
 		if state == catalog.UnitRetired {

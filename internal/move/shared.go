@@ -216,6 +216,13 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	if err != nil || here == nil {
 		return "", err
 	}
+	return m.differsFrom(ctx, ref, here)
+}
+
+// differsFrom is differs for the object of the source as it was read.
+func (m *run) differsFrom(ctx context.Context, ref object.Ref, live *unstructured.Unstructured) (
+	string, error) {
+	here := live.DeepCopy()
 	there, err := on(ctx, m.Target, ref)
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
 		return "it is not on the target", err

@@ -115,6 +115,7 @@ const (
 	CodeSharedFailed       Code = "shared-failed"
 	CodeNotPaused          Code = "not-paused"
 	CodePauseEnded         Code = "pause-ended"
+	CodeChangedLate        Code = "changed-late"
 	CodeNotWorking         Code = "not-working"
 	CodeSharedKept         Code = "shared-kept"
 	CodeMaxPause           Code = "max-pause"

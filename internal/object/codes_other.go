@@ -80,6 +80,16 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"clusters did meanwhile.",
 		},
 		{
+			Code: CodeChangedLate, Area: AreaRun, Severities: []Severity{Error, Warning},
+			Meaning: "Somebody wrote the spec, labels, annotations or data of an object on the source " +
+				"after the comparison that precedes the hand-over, and the target does not have that. The " +
+				"workload cluster works on the target; what is left of it on the source stays there, " +
+				"paused. It is a warning for one that the operator accepted, which is removed.",
+			Next: "Make the change on the target as well, or take it back on the source, and resume the " +
+				"operation. Or accept the workload cluster: the next resume removes it on the source. " +
+				"Find out who wrote it: a user, or a tool that still applies to the source.",
+		},
+		{
 			Code: CodeNotWorking, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A Cluster was given back on the source, but its controllers have not " +
 				"reconciled it yet.",
@@ -208,8 +218,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeUnitAccepted, Area: AreaRun, Severities: []Severity{Warning},
-			Meaning: "The workload cluster failed the checks after its release, and the operator " +
-				"accepted its state.",
+			Meaning: "The workload cluster failed the checks after its release, or was written to on the " +
+				"source, and the operator accepted its state.",
 			Next: "Nothing. A resume goes on with it.",
 		},
 	}

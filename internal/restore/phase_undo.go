@@ -314,7 +314,7 @@ var (
 )
 
 func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
-	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, "",
+	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, "", "",
 		func(live *unstructured.Unstructured) error {
 			switch {
 			case r.checkOurs(o.Ref, live) != nil:

@@ -31,11 +31,11 @@ type Remover interface {
 
 // Remove deletes an object without ever showing it to a controller as being deleted: it empties
 // the finalizers and deletes the object in the version of that answer, or not at all. check is
-// called before each try and must accept the object. With uid, for an object of which nothing but
-// its UID is checked, it is not read first. Infrastructure is not touched; what the object owns
-// must be gone before. An object that is not there is no error.
+// called before each try and must accept the object. An object that has uid, and version unless
+// that is empty, needs no check, and is not read first. Infrastructure is not touched; what the
+// object owns must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
-	uid types.UID, check func(live *unstructured.Unstructured) error) error {
+	uid types.UID, version string, check func(live *unstructured.Unstructured) error) error {
 	prepare := func(uid types.UID, version string) (*unstructured.Unstructured, error) {
 		metadata := map[string]any{"uid": uid, "finalizers": nil,
 			"annotations": map[string]any{AnnotationDeleteForMove: ""}}
@@ -46,9 +46,9 @@ func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref obje
 	}
 	_, err := request(ctx, k.GroupKind, func() (live *unstructured.Unstructured, err error) {
 		if uid != "" && k.Group != "" {
-			live, err = prepare(uid, "")
+			live, err = prepare(uid, version)
 		}
-		// Another UID is a conflict or not valid, which depends on the kind.
+		// Another version is a conflict, and another UID is one or not valid, which depends on the kind.
 		if live == nil && (err == nil || apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
 			if live, err = reader.Get(ctx, k, ref.Namespace, ref.Name); err == nil {
 				err = check(live)

@@ -1,0 +1,231 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/task"
+)
+
+// LateWriteError means that somebody has written to objects of a unit on the source after the unit
+// was compared for its hand-over. The target does not have what was written, so what is left of the
+// unit stays on the source, paused.
+type LateWriteError struct {
+	Writes []string // one per object: its ref, and what differs
+}
+
+// mostWrites is how many objects a LateWriteError names.
+const mostWrites = 5
+
+func (e *LateWriteError) Error() string {
+	named := e.Writes[:min(len(e.Writes), mostWrites)]
+	text := "somebody wrote to the source after it was compared for the hand-over, and the target " +
+		"does not have that: " + strings.Join(named, "; ")
+	if more := len(e.Writes) - len(named); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+// Code is that of the finding.
+func (*LateWriteError) Code() object.Code { return object.CodeChangedLate }
+
+// Hint says what to do next.
+func (*LateWriteError) Hint() string {
+	return "make the change on the target as well, or take it back on the source, and resume the " +
+		"operation; or accept the workload cluster, and a resume removes it on the source as it is"
+}
+
+// HintKey names the command that accepts a unit.
+func (*LateWriteError) HintKey() object.HintKey { return object.HintAccept }
+
+// desired returns what users write of an object: all but its status, what API servers write, its
+// owners, which the garbage collector may take off, and what a removal does to it first.
+func desired(rows *capi.Table, u *unstructured.Unstructured) map[string]any {
+	out := equality.Normal(rows, u.Object, equality.Spec)
+	metadata, _ := out["metadata"].(map[string]any)
+	delete(metadata, "ownerReferences")
+	delete(metadata, "finalizers")
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		delete(annotations, restore.AnnotationDeleteForMove)
+		if len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
+	return out
+}
+
+// desiredID returns the id that is stored of what users write of an object.
+func (b *batch) desiredID(rows *capi.Table, u *unstructured.Unstructured) (string, error) {
+	text, err := json.Marshal(desired(rows, u))
+	if err != nil {
+		return "", fmt.Errorf("encode %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+	}
+	return b.contentID(text), nil
+}
+
+// forget drops the ids of a unit that is retired, so that memory follows the units in flight.
+func (b *batch) forget(unit string) {
+	for ref, was := range b.Source {
+		if was.Unit == unit && was.Desired != "" {
+			was.Desired = ""
+			b.Source[ref] = was
+		}
+	}
+}
+
+// versions is a Reader that notes the resourceVersions of the objects of a batch that it lists.
+type versions struct {
+	*kube.Reader
+	of map[string]objectState // by ref
+
+	mu   sync.Mutex
+	seen map[string]string // by ref
+}
+
+// List implements restore.Reader.
+func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(raw []byte) error) (kube.ListResult, error) {
+	return v.Reader.List(ctx, k, o, func(raw []byte) error {
+		metadata := gjson.GetBytes(raw, "metadata")
+		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: metadata.Get("namespace").String(),
+			Name: metadata.Get("name").String()}.String()
+		if _, ok := v.of[ref]; ok {
+			v.mu.Lock()
+			v.seen[ref] = metadata.Get("resourceVersion").String()
+			v.mu.Unlock()
+		}
+		return fn(raw)
+	})
+}
+
+// lateWrites returns, by unit, why units must not be retired: an error that is a *LateWriteError,
+// or one of a request. Only objects with another resourceVersion than at the hand-over are read. A
+// unit that the operator has accepted gets a warning instead.
+func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
+	seen map[string]string) map[string]error {
+	var mu sync.Mutex
+	writes, errs := map[string][]string{}, map[string]error{}
+	var g task.Group
+	g.SetLimit(8)
+	for _, u := range units {
+		for _, o := range u.Objects {
+			was, version := b.Source[o.Ref.String()], seen[o.Ref.String()]
+			if o.Action == restore.Skip || was.Desired == "" || version == "" || version == was.ResourceVersion {
+				continue
+			}
+			g.Go(func() error {
+				why, err := m.readLateWrite(ctx, b, o.Ref)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					errs[u.Name] = err
+				} else if why != "" {
+					writes[u.Name] = append(writes[u.Name], why)
+				}
+				return nil
+			})
+		}
+	}
+	g.Finish()
+	for unit, found := range writes {
+		slices.Sort(found)
+		late := &LateWriteError{Writes: found}
+		if !m.accepted[unit] {
+			errs[unit] = late
+			continue
+		}
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
+			object.Finding{Severity: object.Warning, Code: late.Code(), Message: late.Error(),
+				Hint: "nothing: the workload cluster was accepted as it is on the target"}))
+	}
+	return errs
+}
+
+// readLateWrite is lateWrite of an object that is read. One that is gone, or was created again, is
+// left to its removal.
+func (m *run) readLateWrite(ctx context.Context, b *batch, ref object.Ref) (string, error) {
+	live, err := on(ctx, m.Source, ref)
+	if err != nil {
+		return "", fmt.Errorf("compare %s with what was handed over: %w", ref,
+			kube.SafeError(ref.GroupKind(), err))
+	}
+	if live == nil || string(live.GetUID()) != b.Source[ref.String()].UID {
+		return "", nil
+	}
+	return m.lateWrite(ctx, b, ref, live)
+}
+
+// lateWrite returns what somebody has written to an object of the source since it was compared for
+// the hand-over of its unit; "" when nobody has, or when the target has the same by now.
+func (m *run) lateWrite(ctx context.Context, b *batch, ref object.Ref,
+	live *unstructured.Unstructured) (string, error) {
+	was := b.Source[ref.String()]
+	if was.Desired == "" || live.GetResourceVersion() == was.ResourceVersion {
+		return "", nil
+	}
+	now := desired(m.Rows, live)
+	text, err := json.Marshal(now)
+	if err != nil || b.hasContent(was.Desired, text) {
+		return "", err
+	}
+	there, err := on(ctx, m.Target, ref)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("compare %s with the target: %w", ref, kube.SafeError(ref.GroupKind(), err))
+	case there == nil:
+		return ref.String() + ", which the target does not have", nil
+	}
+	var paths []string
+	if there.GetAPIVersion() == live.GetAPIVersion() {
+		unpaused := live.DeepCopy() // as the release gave the switch back on the target
+		m.Rows.Unpause(unpaused.Object)
+		paths = equality.Differences(m.Rows, desired(m.Rows, unpaused), desired(m.Rows, there),
+			equality.Spec)
+		if len(paths) == 0 {
+			return "", nil
+		}
+	}
+	if old, err := decode(b.contents, ref); err == nil {
+		if id, err := b.desiredID(m.Rows, old); err == nil && id == was.Desired {
+			paths = equality.Differences(m.Rows, desired(m.Rows, old), now, equality.Spec)
+		}
+	}
+	if len(paths) == 0 {
+		return ref.String(), nil
+	}
+	return ref.String() + " (" + strings.Join(paths, ", ") + ")", nil
+}
+
+// mayRemoveUnitObject checks an object of a unit right before its removal, when it is not in the
+// version that was handed over.
+func (m *run) mayRemoveUnitObject(ctx context.Context, b *batch, ref object.Ref,
+	live *unstructured.Unstructured) error {
+	unit := b.Source[ref.String()].Unit
+	if m.accepted[unit] {
+		return nil
+	}
+	why, err := m.lateWrite(ctx, b, ref, live)
+	if err == nil && why != "" {
+		err = &LateWriteError{Writes: []string{why}}
+	}
+	return err
+}
+
+// keptError ends the removal of a shared object that differs from that of the target.
+type keptError struct{ why string }
+
+func (e *keptError) Error() string { return "it stays on the source: " + e.why }

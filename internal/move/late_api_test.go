@@ -1,0 +1,240 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// whenOnce returns an observer of steps that calls fn once: at a phase of a unit of the fleet.
+func (fx *fixture) whenOnce(unit, phase string, state catalog.StepState, fn func() error) func(
+	context.Context, catalog.StepRecord) error {
+	var once sync.Once
+	return func(_ context.Context, r catalog.StepRecord) (err error) {
+		if r.Step.Unit == fx.namespace+"/"+unit && r.Step.Phase == phase && r.State == state {
+			once.Do(func() { err = fn() })
+		}
+		return err
+	}
+}
+
+// hasLateWrite checks that an operation reported a write to an object of the source.
+func (e end) hasLateWrite(t *testing.T, words ...string) {
+	t.Helper()
+	if !slices.ContainsFunc(e.Findings, func(f string) bool {
+		return strings.HasPrefix(f, string(object.CodeChangedLate)) &&
+			!slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(f, w) })
+	}) {
+		t.Errorf("no finding %s with %q: %q", object.CodeChangedLate, words, e.Findings)
+	}
+}
+
+// left returns how many objects of a unit are on the source.
+func (fx *fixture) left(unit string) (n int) {
+	fx.t.Helper()
+	for ref := range fx.live(fx.at) {
+		if unitName(ref.Name) == unit {
+			n++
+		}
+	}
+	return n
+}
+
+// accept accepts a unit of the newest operation.
+func (fx *fixture) accept(unit string) {
+	fx.t.Helper()
+	c, err := fx.order(doResume).openCatalog(fx.t.Context())
+	must(fx.t, err)
+	ops, err := c.Operations(fx.t.Context(), catalog.OperationFilter{Limit: 1})
+	must(fx.t, err)
+	must(fx.t, c.AcceptUnit(fx.t.Context(), ops[0].ID, object.Finding{Severity: object.Warning,
+		Code: object.CodeUnitAccepted, Unit: fx.namespace + "/" + unit}))
+	must(fx.t, c.Close())
+}
+
+func scale(to int64) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(u.Object, to, "spec", "replicas")
+	}
+}
+
+// TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver: somebody scales a MachineDeployment of the
+// source after the release of its workload cluster. Nothing of that one is removed, by this run or
+// by a resume, until the operator accepts it. The source's controllers write a status of another
+// one, which is moved.
+func TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver(t *testing.T) {
+	fx := newFixture(t, "late")
+	unit, other := classyUnits[0], classyUnits[1]
+	scaled := fx.one("MachineDeployment", unit)
+	machine := fx.one("DevCluster", other)
+	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.whenOnce(unit, "release", catalog.StepDone,
+		func() error {
+			u := fx.get(fx.at, machine)
+			_ = unstructured.SetNestedField(u.Object, "once more", "status", "failureMessage")
+			if _, err := fx.source().Writer().UpdateStatus(t.Context(),
+				fx.kind(fx.at, machine.GroupKind()), u); err != nil {
+				return err
+			}
+			return fx.tryChange(fx.at, scaled, scale(7))
+		}))
+	e.hasLateWrite(t, scaled.Name, "spec.replicas")
+	moved, _ := fx.split(unit)
+	if n := fx.left(unit); n != len(moved) || fx.left(other) > 0 {
+		t.Errorf("%d of %d objects are left of %s, and %d of %s", n, len(moved), unit, fx.left(other),
+			other)
+	}
+	if n, _, _ := unstructured.NestedInt64(fx.get(fx.at, scaled).Object, "spec", "replicas"); n != 7 {
+		t.Errorf("it has %d replicas", n)
+	}
+	o := fx.elsewhere(doResume)
+	fx.carryOut(o, catalog.Failed, nil).hasLateWrite(t, scaled.Name, "spec.replicas")
+	if n := fx.left(unit); n != len(moved) {
+		t.Errorf("after a resume %d of %d objects are left", n, len(moved))
+	}
+	fx.accept(unit)
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.checkMoved(st))
+}
+
+// TestAPIMoveKeepsWhatSomebodyWritesDuringTheRemoval: the writes come when the objects of a
+// workload cluster were compared and its removal has begun. Nothing is removed above them. Once the
+// target has the same, a resume goes on.
+func TestAPIMoveKeepsWhatSomebodyWritesDuringTheRemoval(t *testing.T) {
+	fx := newFixture(t, "during")
+	unit := classyUnits[0]
+	infrastructure := fx.one("DevCluster", unit)
+	secret := object.Ref{Kind: "Secret", Namespace: fx.namespace, Name: unit + "-kubeconfig"}
+	writes := []func(i int) error{
+		func(i int) error {
+			return fx.tryChange(i, infrastructure, func(u *unstructured.Unstructured) {
+				labels := u.GetLabels()
+				if labels == nil {
+					labels = map[string]string{}
+				}
+				labels["example.test/by"] = "somebody"
+				u.SetLabels(labels)
+			})
+		},
+		func(i int) error {
+			return fx.tryChange(i, secret, func(u *unstructured.Unstructured) {
+				_ = unstructured.SetNestedField(u.Object, "bmV3", "data", "value")
+			})
+		},
+	}
+	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.whenOnce(unit, "retire", catalog.StepBegun,
+		func() error {
+			if err := writes[0](fx.at); err != nil {
+				return err
+			}
+			return writes[1](fx.at)
+		}))
+	e.hasLateWrite(t)
+	live := fx.live(fx.at)
+	for _, ref := range []object.Ref{infrastructure, secret, clusterRef(fx.namespace, unit)} {
+		if live[ref] == nil {
+			t.Errorf("%s is gone from the source", ref)
+		}
+	}
+	if got, want := encode(live[infrastructure].GetFinalizers()),
+		encode(fx.was[infrastructure].GetFinalizers()); got != want {
+		t.Errorf("its finalizers are %s, were %s", got, want)
+	}
+	n := fx.left(unit)
+	fx.carryOut(fx.order(doResume), catalog.Failed, nil).hasLateWrite(t, infrastructure.Name,
+		secret.Name, "metadata.labels.example.test/by", "data.value")
+	if now := fx.left(unit); now != n {
+		t.Errorf("the resume has removed %d objects", n-now)
+	}
+	for _, write := range writes {
+		must(t, write(1-fx.at))
+	}
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	if n := fx.left(unit); n > 0 {
+		t.Errorf("%d objects are left", n)
+	}
+}
+
+// TestAPIMoveComparesWhatADeadRemovalHasLeft: a process dies while it removes a workload cluster.
+// What it has begun to remove counts as unchanged. A write to what is left is found by a resume on
+// another host, and once it is taken back, that goes on.
+func TestAPIMoveComparesWhatADeadRemovalHasLeft(t *testing.T) {
+	fx := newFixture(t, "remains")
+	unit := classyUnits[0]
+	o := fx.order(doMove)
+	o.Canary = fx.namespace + "/" + unit
+	o.Kill = &kill{Point: inside, Step: "ns/" + unit + "/retire", Write: 6, Answered: true}
+	_, err := fx.run(o)
+	must(t, err)
+	n := fx.left(unit)
+	moved, _ := fx.split(unit)
+	if n == 0 || n == len(moved) {
+		t.Fatalf("%d of %d objects are left", n, len(moved))
+	}
+	cluster := clusterRef(fx.namespace, unit)
+	annotate := func(value any) {
+		t.Helper()
+		patch := map[string]any{"annotations": map[string]any{"example.test/by": value}}
+		_, err := fx.source().Writer().PatchMetadata(t.Context(), fx.kind(fx.at, cluster.GroupKind()),
+			cluster.Namespace, cluster.Name, patch)
+		must(t, err)
+	}
+	annotate("somebody")
+	fx.carryOut(fx.elsewhere(doResume), catalog.Failed, nil).hasLateWrite(t, cluster.String(),
+		"metadata.annotations")
+	if now := fx.left(unit); now != n {
+		t.Errorf("the resume has removed %d objects", n-now)
+	}
+	annotate(nil)
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.checkMoved(st))
+}
+
+// TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval: somebody writes to shared objects of the
+// source that were compared with those of the target, and are about to be removed.
+func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
+	fx := newFixture(t, "late-shared")
+	kept := []object.Ref{
+		{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: fx.namespace, Name: "in-memory"},
+		{Kind: "Secret", Namespace: fx.namespace, Name: "registry-credentials"},
+	}
+	var once sync.Once
+	fx.carryOut(fx.order(doMove), catalog.Succeeded,
+		func(_ context.Context, r catalog.StepRecord) (err error) {
+			if !strings.HasPrefix(r.Step.Phase, "retire-shared") || r.State != catalog.StepBegun {
+				return nil
+			}
+			once.Do(func() {
+				for _, ref := range kept {
+					err = errors.Join(err, fx.tryChange(fx.at, ref, func(u *unstructured.Unstructured) {
+						capi.Annotate(u.Object, "example.test/by", "somebody")
+					}))
+				}
+			})
+			return err
+		})
+	live := fx.live(fx.at)
+	for _, ref := range kept {
+		if live[ref] == nil {
+			t.Errorf("%s is gone from the source", ref)
+		}
+		delete(live, ref)
+	}
+	for ref := range live {
+		t.Errorf("%s is still on the source", ref)
+	}
+}
