@@ -124,7 +124,8 @@ func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
 	for _, u := range units {
 		for _, o := range u.Objects {
 			was, version := b.Source[o.Ref.String()], seen[o.Ref.String()]
-			if o.Action == restore.Skip || was.Desired == "" || version == "" || version == was.ResourceVersion {
+			if o.Action == restore.Skip || was.Desired == "" || version == "" ||
+				version == was.ResourceVersion {
 				continue
 			}
 			g.Go(func() error {

@@ -108,7 +108,7 @@ func TestARightIsAskedForOnce(t *testing.T) {
 }
 
 // TestUnitsThatWereSeenAtWorkMakeRoom: at first for one, then for one more each time, up to the
-// limit; and a batch that failed as a whole ends it.
+// limit; the first one that fails ends it, and later two in a row.
 func TestUnitsThatWereSeenAtWorkMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &run{Tuning: restore.Tuning{Concurrency: 3}, results: results{atWork: map[string]bool{},
@@ -140,11 +140,19 @@ func TestUnitsThatWereSeenAtWorkMakeRoom(t *testing.T) {
 			}
 			release(fmt.Sprint("n/", i))
 		}
-		failed := newFlight([]string{"n/failed"})
-		failed.end()
-		p.unseen = []*flight{failed}
-		if p.haveRoom(t.Context(), 3) {
-			t.Error("there is room after a batch that failed as a whole")
+		for i, want := range []bool{true, false} {
+			failed := newFlight([]string{"n/failed"})
+			failed.end()
+			p.unseen = []*flight{failed}
+			if p.haveRoom(t.Context(), 3) != want {
+				t.Errorf("after %d failures in a row there is room: %t", i+1, !want)
+			}
+		}
+		p = &pipeline{run: m, unseen: p.unseen}
+		first := newFlight([]string{"n/first"})
+		first.end()
+		if p.unseen = []*flight{first}; p.haveRoom(t.Context(), 1) {
+			t.Error("there is room after the first one failed")
 		}
 		time.Sleep(3 * time.Hour)
 	})

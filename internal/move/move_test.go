@@ -111,25 +111,24 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 
 // TestBatchesOfALargeFleetAreLarger: its snapshots take longer, so that fewer of them are taken.
 func TestBatchesOfALargeFleetAreLarger(t *testing.T) {
-	for _, tt := range []struct{ units, concurrency, first, second, batches int }{
-		{units: 6, concurrency: 8, first: 1, second: 2, batches: 4},
-		{units: 100, concurrency: 8, first: 1, second: 4, batches: 26},
-		{units: 1000, concurrency: 8, first: 1, second: 8, batches: 126},
-		{units: 1000, concurrency: 3, first: 1, second: 3, batches: 334},
-		{units: 6, concurrency: 1, first: 1, second: 1, batches: 6},
+	for _, tt := range []struct{ units, concurrency, group, batch int }{
+		{units: 6, concurrency: 8, group: 6, batch: 2},
+		{units: 100, concurrency: 8, group: 8, batch: 4},
+		{units: 1000, concurrency: 8, group: 8, batch: 8},
+		{units: 1000, concurrency: 3, group: 3, batch: 3},
+		{units: 6, concurrency: 1, group: 1, batch: 1},
 	} {
 		m := &run{Plan: &Plan{}, Tuning: restore.Tuning{Concurrency: tt.concurrency}}
 		for i := range tt.units {
 			m.Plan.Copy.Units = append(m.Plan.Copy.Units, restore.Unit{Name: fmt.Sprint("n/", i)})
 		}
-		got := m.unplanned()
-		if len(got) != tt.batches || len(got[0]) != tt.first || len(got[1]) != tt.second {
-			t.Errorf("%+v: %d batches, the first two of %d and %d", tt, len(got), len(got[0]), len(got[1]))
+		if got := m.unplanned(); len(got[0]) != tt.group || m.batchSize() != tt.batch {
+			t.Errorf("%+v: a group of %d, batches of %d", tt, len(got[0]), m.batchSize())
 		}
 	}
 }
 
-func TestBatchesStartWithTheCanary(t *testing.T) {
+func TestGroupsStartWithTheCanary(t *testing.T) {
 	unit := func(name string, blocked bool) restore.Unit {
 		return restore.Unit{Name: name,
 			Blocked: blocked}
@@ -143,17 +142,17 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 		batches: []*batch{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}},
 	}
-	want := [][]string{{"n/d"}, {"n/e"}, {"n/f", "n/g"}, {"n/h", "n/i"}}
+	want := [][]string{{"n/d"}, {"n/e", "n/f"}, {"n/g", "n/h"}, {"n/i"}}
 	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("batches %v, want %v", got, want)
+		t.Errorf("groups %v, want %v", got, want)
 	}
 	if n := m.blocked(); n != 1 {
 		t.Errorf("%d blocked", n)
 	}
 	m.refused = map[string]bool{"n/e": true}
-	want = [][]string{{"n/d"}, {"n/f"}, {"n/g", "n/h"}, {"n/i"}}
+	want = [][]string{{"n/d"}, {"n/f", "n/g"}, {"n/h", "n/i"}}
 	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("batches without the refused unit %v, want %v", got, want)
+		t.Errorf("groups without the refused unit %v, want %v", got, want)
 	}
 	if n := m.blocked(); n != 2 || m.left() != 6 {
 		t.Errorf("%d blocked and %d left, with a refused unit", n, m.left())

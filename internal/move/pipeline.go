@@ -3,11 +3,11 @@ package move
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -17,71 +17,69 @@ import (
 // and are retired.
 
 // readyAhead is how many times Tuning.Concurrency units are made ready at most before they are
-// paused, while the first of them wait for their slowest controllers.
+// paused, while none of them is ready yet.
 const readyAhead = 2
 
-// pipeline is the way of batches through a run.
+// pipeline is the way of units through a run: in groups they are made ready, in batches paused.
 type pipeline struct {
 	*run
-	waiting [][]string    // not begun
-	ready   []*readyBatch // locked, or about to be
+	waiting [][]string    // groups that are not begun
+	groups  []*readyGroup // those that were begun
+	// coming counts the units of groups that were begun and have not arrived; arrived are those that
+	// may be paused.
+	coming   int
+	arrivals chan arrival
+	arrived  []arrival
 	// unseen are the flights that nobody has seen at work, and unwell those that were seen at work,
 	// and perhaps are well by now; seen is how many units were seen at work.
 	unseen, unwell []*flight
 	seen           int
-	tails          task.Group // the flights
+	// lost counts the units of the last flights of which none came on; came says that one did before.
+	lost  int
+	came  bool
+	tails task.Group // the flights
 }
 
-// readyBatch are the units of a batch that is not paused yet.
-type readyBatch struct {
-	planned []string // of the batch
-	units   []string // those that are locked
-	since   time.Time
-	before  *snapshot.Contents // of the pre-copy; may be nil
+// readyGroup are units that are locked and copied together before they are paused: they share
+// captures.
+type readyGroup struct {
+	since  time.Time
+	before *snapshot.Contents // of the pre-copy; may be nil
 	// written is over once nothing but waits for acknowledgements is left to do for a unit.
 	written *meeting
-	ready   chan struct{} // closed once it may be paused
 	work    task.Group
-}
-
-// flight is a batch whose units were paused.
-type flight struct {
+	// units are those that are not in a batch, and have not failed, in the order of the plan.
 	units []string
-	// released is over once no unit of the batch is paused any more: it is handed over, or has
-	// failed.
-	released *meeting
-	// verified is over once each unit is about to be handed over, or has failed.
-	verified *meeting
-	// atWork is over once the target's controllers work on each unit, or it has failed.
-	atWork *meeting
-	// well is over once each unit has passed post-flight but for what is reconciled seldom, or it has
-	// failed.
-	well  *meeting
-	ended chan struct{}
 }
 
-func newFlight(units []string) *flight {
-	return &flight{units: units, released: newMeeting(units), verified: newMeeting(units),
-		atWork: newMeeting(units), well: newMeeting(units), ended: make(chan struct{})}
+// arrival is a unit of a group that may be paused, or has failed.
+type arrival struct {
+	unit  string
+	ready bool
+	at    time.Time
 }
 
-// beginBatches moves one batch after the other. When a batch fails as a whole, the next one would
-// most likely fail as well, and its units would be paused for nothing.
-func (m *run) beginBatches(ctx context.Context, batches [][]string) {
-	p := &pipeline{run: m, waiting: batches}
+// beginBatches moves one batch after the other. When nothing comes on any more (stuck), the next
+// units would most likely fail as well, and would be paused for nothing.
+func (m *run) beginBatches(ctx context.Context, groups [][]string) {
+	all := slices.Concat(groups...)
+	p := &pipeline{run: m, waiting: groups, arrivals: make(chan arrival, len(all))}
 	defer p.tails.Finish()
-	p.makeReady(ctx)
-	for len(p.ready) > 0 && !m.enough(ctx) && p.haveRoom(ctx, len(p.ready[0].planned)) {
-		now := p.ready[0]
-		p.ready = p.ready[1:]
-		m.awaitReady(ctx, now)
-		p.unseen = append(p.unseen, p.begin(ctx, now))
-		p.makeReady(ctx)
-	}
-	if len(p.ready) > 0 {
-		for _, r := range p.ready {
-			m.awaitReady(ctx, r)
+	size := 1 // of the first batch
+	for p.makeReady(ctx, false); p.unitsLeft() && !m.enough(ctx) && p.haveRoom(ctx, size); {
+		of, units := p.nextBatch(ctx, size)
+		if len(units) > 0 {
+			p.unseen = append(p.unseen, p.begin(ctx, of, units))
+			size = m.batchSize()
 		}
+		p.makeReady(ctx, false)
+	}
+	for _, of := range p.groups {
+		if err := of.work.Wait(); err != nil { // a panic
+			m.fail(ctx, "", err)
+		}
+	}
+	if p.unitsLeft() {
 		m.unpauseOthers(ctx, lockStep) // before the flights end, which may take minutes
 	}
 }
@@ -89,16 +87,17 @@ func (m *run) beginBatches(ctx context.Context, batches [][]string) {
 // haveRoom waits until so many further units may be paused. Of those that are released and not seen
 // at work there may be one more than were seen at work before, up to Tuning.Concurrency, and twice
 // as many may be at work and not well. So what is wrong with the controllers of the target shows on
-// few workload clusters. A canary is retired first. haveRoom reports false when a batch failed as a
-// whole.
+// few workload clusters. A canary is retired first. haveRoom reports false when nothing comes on.
 func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 	for len(p.unseen) > 0 && count(p.unseen)+units > min(p.seen+1, p.Tuning.Concurrency) {
 		f := p.unseen[0]
 		_ = f.atWork.over(ctx)
-		p.unseen, p.unwell = p.unseen[1:], append(p.unwell, f)
+		p.unseen = p.unseen[1:]
 		p.seen += len(f.units)
 		canary := slices.Contains(f.units, p.Tuning.Canary)
-		if (canary || !p.gotTo(f, p.results.atWork)) && !p.gotOn(ctx, f) {
+		if !canary && p.gotTo(f, p.results.atWork) || p.gotOn(ctx, f) {
+			p.lost, p.came, p.unwell = 0, true, append(p.unwell, f)
+		} else if p.stuck(f) {
 			return false
 		}
 	}
@@ -106,11 +105,21 @@ func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 		f := p.unwell[0]
 		_ = f.well.over(ctx)
 		p.unwell = p.unwell[1:]
-		if !p.gotTo(f, p.results.well) && !p.gotOn(ctx, f) {
+		if !p.gotTo(f, p.results.well) && !p.gotOn(ctx, f) && p.stuck(f) {
 			return false
 		}
 	}
 	return true
+}
+
+// mostLost is how many units in a row may fail, while others came on before.
+const mostLost = 1
+
+// stuck counts a flight of which no unit came on, and reports whether no further units are paused:
+// the first ones failed, or more than mostLost in a row.
+func (p *pipeline) stuck(f *flight) bool {
+	p.lost += len(f.units)
+	return !p.came || p.lost > mostLost
 }
 
 func count(flights []*flight) (units int) {
@@ -120,63 +129,157 @@ func count(flights []*flight) (units int) {
 	return units
 }
 
-func (m *run) awaitReady(ctx context.Context, r *readyBatch) {
-	if err := r.work.Wait(); err != nil { // a panic
-		m.fail(ctx, "", err)
+// unitsLeft reports whether units were not paused that have not failed.
+func (p *pipeline) unitsLeft() bool {
+	return p.coming > 0 || len(p.arrived) > 0 || len(p.waiting) > 0
+}
+
+// makeReady locks and copies the next groups, and returns once they are written to the target. It
+// does so before the last units that are ready are paused, and with idle, which says that none is
+// ready, even further ahead. Units that cannot be locked fail.
+func (p *pipeline) makeReady(ctx context.Context, idle bool) {
+	for len(p.waiting) > 0 && !p.enough(ctx) && !p.awaitsCanary() {
+		most := p.Tuning.Concurrency / 2
+		if idle {
+			most = readyAhead*p.Tuning.Concurrency - len(p.waiting[0])
+		}
+		if p.coming > 0 && p.coming > most {
+			return
+		}
+		of := p.run.makeReady(ctx, p.waiting[0], p.arrivals)
+		p.coming += len(p.waiting[0])
+		p.groups, p.waiting = append(p.groups, of), p.waiting[1:]
+		_ = of.written.over(ctx)
+		idle = idle && len(p.arrivals) == 0
 	}
 }
 
-// makeReady locks and copies the next two batches, and further ones while the first of them still
-// waits for acknowledgements. It returns once they are written to the target. Units that cannot be
-// locked fail.
-func (p *pipeline) makeReady(ctx context.Context) {
-	ahead := 0
-	for _, r := range p.ready {
-		ahead += len(r.planned)
-	}
-	for len(p.waiting) > 0 && !p.enough(ctx) {
-		ahead += len(p.waiting[0])
-		if len(p.ready) > 1 && (isClosed(p.ready[0].ready) || ahead > readyAhead*p.Tuning.Concurrency) {
-			break
-		}
-		r := p.run.makeReady(ctx, p.waiting[0])
-		p.ready, p.waiting = append(p.ready, r), p.waiting[1:]
-		_ = r.written.over(ctx)
-	}
+// awaitsCanary reports whether the canary was begun and is not retired yet.
+func (p *pipeline) awaitsCanary() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Tuning.Canary != "" && len(p.groups) > 0 && !p.results.retired[p.Tuning.Canary]
 }
 
 // makeReady locks units, copies them, and then waits for the controllers that take long to
-// acknowledge a pause, in a goroutine of its own.
-func (m *run) makeReady(ctx context.Context, units []string) *readyBatch {
-	since := time.Now()
-	r := &readyBatch{planned: units, since: since, written: newMeeting(units),
-		ready: make(chan struct{})}
+// acknowledge a pause, in a goroutine of its own. Each unit arrives once, ready or failed.
+func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arrival) *readyGroup {
+	of := &readyGroup{since: time.Now(), written: newMeeting(units),
+		units: slices.Clone(units)}
 	m.goTogether(units)
-	r.work.Go(func() error {
-		defer close(r.ready)
-		defer r.written.end()
-		r.units = m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, since) })
-		if len(r.units) > 0 && ctx.Err() == nil {
-			r.before = m.preCopy(ctx, r.units, since, r.written)
-		}
-		r.written.end()
-		r.units = m.all(ctx, r.units, func(unit string) error {
-			_, nodes, err := m.sourceUnit(ctx, unit, since)
-			if err != nil {
-				return err
+	of.work.Go(func() error {
+		var ready []string
+		defer func() {
+			for _, unit := range units {
+				if !slices.Contains(ready, unit) {
+					arrivals <- arrival{unit: unit}
+				}
 			}
-			return m.awaitFirst(ctx, nodes)
+		}()
+		defer of.written.end()
+		locked := m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, of.since) })
+		if len(locked) > 0 && ctx.Err() == nil {
+			of.before = m.preCopy(ctx, locked, of.since, of.written)
+		}
+		of.written.end()
+		ready = m.all(ctx, locked, func(unit string) error {
+			_, nodes, err := m.sourceUnit(ctx, unit, of.since)
+			if err == nil {
+				err = m.awaitFirst(ctx, nodes)
+			}
+			if err == nil {
+				arrivals <- arrival{unit: unit, ready: true}
+			}
+			return err
 		})
 		return nil
 	})
-	return r
+	return of
+}
+
+// nextBatch waits for the next units that are ready, of one group: they share a snapshot. It takes
+// them in the order of the plan, and waits a second for one that is late. There are none when all
+// that came have failed, or the run ends.
+func (p *pipeline) nextBatch(ctx context.Context, size int) (of *readyGroup, units []string) {
+	for p.coming > 0 {
+		var late <-chan time.Time
+		if len(p.arrived) > 0 {
+			if of, units = p.inOrder(size); len(units) == min(size, len(of.units)) {
+				break
+			}
+			late = time.After(time.Until(p.arrived[0].at.Add(meetWait)))
+		}
+		if !p.arrive(ctx, late) {
+			break
+		}
+	}
+	if of, units = p.inOrder(size); len(units) == 0 {
+		of, units = p.inOrder(math.MaxInt) // the first ones are late
+		units = units[:min(size, len(units))]
+	}
+	for _, unit := range units {
+		p.drop(unit)
+	}
+	return of, units
+}
+
+// inOrder returns those of the first units of a group that are ready: of the first group that has
+// one.
+func (p *pipeline) inOrder(first int) (of *readyGroup, units []string) {
+	ready := func(unit string) bool {
+		return slices.ContainsFunc(p.arrived, func(a arrival) bool { return a.unit == unit })
+	}
+	for _, g := range p.groups {
+		if slices.ContainsFunc(g.units, ready) {
+			units = slices.Clone(g.units[:min(first, len(g.units))])
+			return g, slices.DeleteFunc(units, func(unit string) bool { return !ready(unit) })
+		}
+	}
+	return nil, nil
+}
+
+// drop takes a unit that has failed, or is in a batch, out of its group.
+func (p *pipeline) drop(unit string) {
+	p.arrived = slices.DeleteFunc(p.arrived, func(a arrival) bool { return a.unit == unit })
+	for _, g := range p.groups {
+		g.units = slices.DeleteFunc(g.units, func(name string) bool { return name == unit })
+	}
+}
+
+// arrive waits for the next unit that is ready, and for all others that are by then. It reports
+// false when none came before late or the end of the run. Without late, and when none is there,
+// further groups are made ready first.
+func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
+	if late == nil && len(p.arrivals) == 0 {
+		p.makeReady(ctx, true)
+	}
+	note := func(a arrival) {
+		if p.coming--; !a.ready {
+			p.drop(a.unit)
+			return
+		}
+		a.at = time.Now()
+		p.arrived = append(p.arrived, a)
+	}
+	select {
+	case a := <-p.arrivals:
+		note(a)
+	case <-late:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	for len(p.arrivals) > 0 {
+		note(<-p.arrivals)
+	}
+	return true
 }
 
 // begin pauses units that are ready, plans their batch, copies what has changed, and returns once
 // no unit of the batch is paused any more; the rest goes on in tails. Units that cannot be paused,
 // or whose batch cannot be planned, are unpaused: the source reconciles them while the cause is
 // fixed, and a resume begins from scratch with them.
-func (p *pipeline) begin(ctx context.Context, ready *readyBatch) *flight {
+func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) *flight {
 	p.quiet.Lock()
 	defer p.quiet.Unlock()
 	if p.enough(ctx) { // since it was made ready
@@ -184,13 +287,14 @@ func (p *pipeline) begin(ctx context.Context, ready *readyBatch) *flight {
 		f.end()
 		return f
 	}
-	together := newPausing(ready.units)
-	f := newFlight(p.all(ctx, ready.units, func(unit string) error {
-		return p.pause(ctx, unit, ready.since, together)
+	p.goTogether(units)
+	together := newPausing(units)
+	f := newFlight(p.all(ctx, units, func(unit string) error {
+		return p.pause(ctx, unit, of.since, together)
 	}))
 	var b *batch
 	if len(f.units) > 0 && ctx.Err() == nil {
-		b = p.plan(ctx, f.units, ready.before)
+		b = p.plan(ctx, f.units, of.before)
 	}
 	if b == nil {
 		f.end()
@@ -238,77 +342,6 @@ func (p *pipeline) plan(ctx context.Context, paused []string, before *snapshot.C
 		}
 	}
 	return nil
-}
-
-// meetWait is how long a unit that is verified waits for the others of its batch.
-const meetWait = time.Second
-
-// meet waits for the others that are about to be handed over, for a short time, and returns a
-// moment after the call: a capture after it serves all of them.
-func (f *flight) meet(ctx context.Context, unit string) time.Time {
-	now := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, meetWait)
-	defer cancel()
-	if f.verified.wait(ctx, unit) != nil {
-		return time.Now()
-	}
-	if at := f.verified.since(); at.After(now) {
-		return at
-	}
-	return now
-}
-
-// leave takes a unit that has failed out of a flight.
-func (f *flight) leave(unit string) {
-	f.released.leave(unit)
-	f.verified.leave(unit)
-	f.atWork.leave(unit)
-	f.well.leave(unit)
-}
-
-// leaveOthers takes all units but some out of a flight.
-func (f *flight) leaveOthers(stay []restore.Unit) {
-	for _, unit := range f.units {
-		if !slices.ContainsFunc(stay, func(u restore.Unit) bool { return u.Name == unit }) {
-			f.leave(unit)
-		}
-	}
-}
-
-// passed ends the meetings of a flight: its units are on the target, or have failed.
-func (f *flight) passed() {
-	f.released.end()
-	f.verified.end()
-	f.atWork.end()
-	f.well.end()
-}
-
-// end ends a flight that has nothing more to do.
-func (f *flight) end() {
-	f.passed()
-	close(f.ended)
-}
-
-// gotTo reports whether a unit of a flight is among those that came to a point.
-func (m *run) gotTo(f *flight, point map[string]bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.ContainsFunc(f.units, func(unit string) bool { return point[unit] })
-}
-
-// gotOn waits for the end of a flight, and reports whether at least one unit of it was retired, or
-// is blocked by a shared object, which says nothing of the next batch.
-func (m *run) gotOn(ctx context.Context, f *flight) bool {
-	select {
-	case <-f.ended:
-	case <-ctx.Done():
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.ContainsFunc(f.units, func(unit string) bool {
-		return m.results.retired[unit] || m.results.byShared[unit]
-	})
 }
 
 // unpauseOthers gives back the units that this run, or an earlier one, has locked or paused, by the

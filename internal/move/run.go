@@ -215,10 +215,8 @@ func (m *run) over(unit string) bool {
 		state == catalog.UnitBlocked || state == catalog.UnitGivenBack
 }
 
-// unplanned divides the units that no batch holds yet: first the canary alone, then one unit, and
-// then groups of a size by which the snapshot of a group, which looks at the whole source, stays a
-// small part of the work: a small fleet has short pauses, and a large one few snapshots. No group
-// is larger than Tuning.Concurrency.
+// unplanned divides the units that no batch holds yet into groups that are made ready together:
+// first the canary alone, then as many as may be in flight.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
 	for _, b := range m.batches {
@@ -236,17 +234,18 @@ func (m *run) unplanned() [][]string {
 			names = append(names, u.Name)
 		}
 	}
-	var chunks [][]string
+	var groups [][]string
 	if canary != nil {
-		chunks = append(chunks, canary)
+		groups = append(groups, canary)
 	}
-	most := min(max(len(m.Plan.Copy.Units)/fleetOfOne, leastTogether), mostTogether,
+	return slices.AppendSeq(groups, slices.Chunk(names, m.Tuning.Concurrency))
+}
+
+// batchSize is how many units are paused together, after the first one, which is alone. A small
+// fleet has short pauses, and a large one few snapshots.
+func (m *run) batchSize() int {
+	return min(max(len(m.Plan.Copy.Units)/fleetOfOne, leastTogether), mostTogether,
 		m.Tuning.Concurrency)
-	for size := 1; len(names) > 0; size = most {
-		n := min(size, len(names))
-		chunks, names = append(chunks, names[:n]), names[n:]
-	}
-	return chunks
 }
 
 // enough reports whether no further batch is begun: the run is cancelled, the canary failed,

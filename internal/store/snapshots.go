@@ -181,8 +181,8 @@ type Found struct {
 // after it; without a scope only whole snapshots count, unless the source has partial ones of one
 // scope and no others. Those that an operation took for itself count in its scope only. Where no
 // snapshot counts, they find one that was passed over, so that its reader says what is wrong with
-// it. An id finds snapshots of all scopes, and reads no envelope. Errors: *LookupError when there is
-// none or several, *UsageError when ref is none of the three.
+// it. An id finds snapshots of all scopes, and reads no envelope. Errors: *LookupError when there
+// is none or several, *UsageError when ref is none of the three.
 func (s *Store) Find(ctx context.Context, source, ref, scope string) (Found, error) {
 	at, timeErr := time.Parse(time.RFC3339, ref)
 	isID := ref != "" && len(ref) <= layout.SnapshotIDLength &&
