@@ -111,8 +111,8 @@ func (c *Catalog) prepare() error {
 	if err := c.migrate(migrations); err != nil {
 		return err
 	}
-	running, err := c.Operations(context.Background(), OperationFilter{States: []State{Running}})
-	for _, op := range running {
+	left, err := c.Operations(context.Background(), OperationFilter{States: []State{Planned, Running}})
+	for _, op := range left {
 		c.interrupted[op.ID] = struct{}{}
 	}
 	return err

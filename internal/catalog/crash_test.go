@@ -160,9 +160,11 @@ func childMany(args []string) {
 	id := OperationID(args[1])
 	left, err := c.Interrupted(context.Background())
 	must(err)
-	for range left {
-		_, err := c.SetState(context.Background(), id, Stopped, Outcome{})
-		must(err)
+	for _, op := range left {
+		if op.State == Running { // not before the first run
+			_, err := c.SetState(context.Background(), id, Stopped, Outcome{})
+			must(err)
+		}
 	}
 	_, err = c.SetState(context.Background(), id, Running, Outcome{})
 	must(err)

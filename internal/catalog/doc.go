@@ -18,8 +18,8 @@
 //     again: it converges. A record is on disk (fsync) before the call that makes it returns.
 //   - I6: the catalog holds no content of objects, and no bare hash of content, which could confirm
 //     a guess. It holds refs, names and UIDs; callers omit secret values from messages and values.
-//   - One process at a time: the file is locked while it is open. So an operation that is running
-//     when [Open] reads it was interrupted.
+//   - One process at a time: the file is locked while it is open. So an operation that is running,
+//     or planned, when [Open] reads it was interrupted.
 //
 // # Bucket tree
 //

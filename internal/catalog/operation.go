@@ -254,19 +254,19 @@ func (c *Catalog) operations(ctx context.Context, prefixes [][]byte, before Oper
 	}
 }
 
-// Interrupted returns the operations that a process left running when it died, newest first. No
-// process works on them: the caller moves them to stopped or to needs-identity, which removes them
-// from this list.
+// Interrupted returns the operations that a process left running, or planned, when it died, newest
+// first. No process works on them: the caller moves those that were running to stopped or to
+// needs-identity, and those that were planned to failed, which removes them from this list.
 func (c *Catalog) Interrupted(ctx context.Context) ([]Operation, error) {
-	running, err := c.Operations(ctx, OperationFilter{States: []State{Running}})
+	left, err := c.Operations(ctx, OperationFilter{States: []State{Planned, Running}})
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(running, func(op Operation) bool {
-		_, left := c.interrupted[op.ID]
-		return !left
+	return slices.DeleteFunc(left, func(op Operation) bool {
+		_, interrupted := c.interrupted[op.ID]
+		return !interrupted
 	}), nil
 }
 

@@ -23,7 +23,7 @@ func TestOnlyListedTransitionsAreAllowed(t *testing.T) {
 		path[s] = []State{Running, s}
 	}
 	allowed := map[string]bool{
-		"planned running": true, "running succeeded": true, "running stopped": true,
+		"planned running": true, "planned failed": true, "running succeeded": true, "running stopped": true,
 		"running failed": true, "running rolled-back": true,
 		"running needs-identity": true, "stopped running": true, "stopped stopped": true,
 		"failed running": true, "needs-identity running": true, "succeeded running": true,
@@ -218,7 +218,7 @@ func TestOperationIDsSortByTime(t *testing.T) {
 func TestInterruptedListsOperationsOfADeadProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, path)
-	left := newOperation(t, c, Running)
+	left, planned := newOperation(t, c, Running), newOperation(t, c)
 	newOperation(t, c, Running, Stopped)
 	if list, err := c.Interrupted(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("what runs here is not interrupted: %v, %v", list, err)
@@ -226,11 +226,13 @@ func TestInterruptedListsOperationsOfADeadProcess(t *testing.T) {
 	closeTest(t, c)
 
 	c = openPath(t, path)
-	ours := newOperation(t, c, Running)
+	ours := []OperationID{newOperation(t, c, Running), newOperation(t, c)}
 	list, err := c.Interrupted(t.Context())
-	if err != nil || len(list) != 1 || list[0].ID != left || list[0].State != Running {
-		t.Fatalf("interrupted: %v, %v; want %s, and not %s", list, err, left, ours)
+	if err != nil || len(list) != 2 || list[0].ID != planned || list[0].State != Planned ||
+		list[1].ID != left || list[1].State != Running {
+		t.Fatalf("interrupted: %v, %v; want %s and %s, and not %s", list, err, left, planned, ours)
 	}
+	setState(t, c, planned, Failed)
 	setState(t, c, left, Stopped)
 	setState(t, c, left, Running)
 	if list, err := c.Interrupted(t.Context()); err != nil || len(list) != 0 {

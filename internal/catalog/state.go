@@ -42,8 +42,9 @@ func (k Kind) check() error { return oneOf("operation kind", k, allKinds...) }
 //
 // An operation works, also on a rollback, in running only. A process that dies leaves its
 // operation running; the next process that opens the catalog finds it with Catalog.Interrupted and
-// moves it to stopped, or to needs-identity. succeeded and rolled-back are final, but for the
-// rollback of what a restore has left paused.
+// moves it to stopped, or to needs-identity. One that was left planned goes to failed: it has no
+// plan, and is begun again instead of being resumed. succeeded and rolled-back are final, but for
+// the rollback of what a restore has left paused.
 type State string
 
 // The states of an operation.
@@ -69,7 +70,7 @@ var allStates = []State{Planned, Running, Succeeded, Stopped, Failed, RolledBack
 
 // transitions lists the states that can follow a state.
 var transitions = map[State][]State{
-	Planned:       {Running},
+	Planned:       {Running, Failed}, // the process died before it began
 	Running:       {Succeeded, Stopped, Failed, RolledBack, NeedsIdentity},
 	Succeeded:     {Running},          // the rollback of a restore that left everything paused
 	Stopped:       {Running, Stopped}, // with another reason

@@ -191,9 +191,12 @@ func (o order) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	}
 	left, err := c.Interrupted(ctx)
 	for _, op := range left {
+		state, why := catalog.Stopped, catalog.Outcome{Cause: catalog.StopProcessDied}
+		if op.State == catalog.Planned {
+			state, why = catalog.Failed, catalog.Outcome{}
+		}
 		if err == nil {
-			_, err = c.SetState(ctx, op.ID, catalog.Stopped,
-				catalog.Outcome{Cause: catalog.StopProcessDied})
+			_, err = c.SetState(ctx, op.ID, state, why)
 		}
 	}
 	if err != nil {

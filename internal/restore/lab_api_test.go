@@ -197,7 +197,11 @@ func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec resto
 		return "", nil, err
 	}
 	for _, op := range left {
-		if _, err := c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{}); err != nil {
+		state := catalog.Stopped
+		if op.State == catalog.Planned {
+			state = catalog.Failed
+		}
+		if _, err := c.SetState(ctx, op.ID, state, catalog.Outcome{}); err != nil {
 			return "", nil, err
 		}
 	}

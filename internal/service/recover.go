@@ -48,13 +48,17 @@ func (s *Server) Start(ctx context.Context) error {
 // diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
-// classifyInterrupted sets the state of an operation that is running in the catalog although no
-// process works on it.
+// classifyInterrupted sets the state of an operation that is running, or planned, in the catalog
+// although no process works on it.
 func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 	op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
-	if s.cfg.Daemon {
+	switch {
+	case op.State == catalog.Planned:
+		state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + " before it began; it " +
+			"changed nothing", Code: string(ReasonInternal)}
+	case s.cfg.Daemon:
 		switch {
 		case op.Kind == catalog.KindCopy:
 			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage +

@@ -301,7 +301,8 @@ func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A process that dies says nothing of its operations.
+	// A process that dies says nothing of its operations, which it may not have begun.
+	var planned []catalog.OperationID
 	c, err := catalog.Open(t.Context(), cfg.CatalogFile, catalog.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -315,6 +316,10 @@ func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids[kind] = op.ID
+		if op, err = c.CreateOperation(t.Context(), catalog.Operation{Kind: kind}); err != nil {
+			t.Fatal(err)
+		}
+		planned = append(planned, op.ID)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -327,6 +332,12 @@ func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 		if op := state(t, s, id); op.GetState() != want[kind] ||
 			!strings.HasPrefix(op.GetMessage(), diedMessage) {
 			t.Errorf("%s after a crash: %v", kind, op)
+		}
+	}
+	for _, id := range planned {
+		if op := state(t, s, id); op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED ||
+			op.GetChanged() || !strings.HasSuffix(op.GetMessage(), "it changed nothing") {
+			t.Errorf("what was not begun, after a crash: %v", op)
 		}
 	}
 	// Neither move has a plan, so there is nothing to go on with: that is said, and the daemon
