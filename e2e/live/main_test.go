@@ -38,6 +38,7 @@ type fixture struct {
 	mgmtctl, mgmtd string // paths of the programs
 	lab            *lab.Lab
 	s3             *lab.S3
+	location       string // of the store; empty when it is a folder
 	source, target *lab.Mgmt
 	bare           *lab.Mgmt // a management cluster with the kinds of the providers alone
 	clients        map[*lab.Mgmt]client.WithWatch
@@ -320,7 +321,12 @@ func (f *fixture) snapshot(ctx context.Context, namespaces ...string) (string, e
 	return operation.SnapshotID, nil
 }
 
-func (f *fixture) store() string { return filepath.Join(f.dir, "store") }
+func (f *fixture) store() string {
+	if f.location != "" {
+		return f.location
+	}
+	return filepath.Join(f.dir, "store")
+}
 
 func (f *fixture) keys(name string) string { return filepath.Join(f.dir, "keys", name) }
 

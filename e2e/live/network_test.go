@@ -42,10 +42,10 @@ func (c *comeback) testCutNetwork(t *testing.T) {
 	}
 }
 
-// network is the way to the API server of a management cluster: a TCP forwarder on the loopback
-// interface that a test can cut. TLS is between the client and the API server.
+// network is the way to a server: a TCP forwarder on the loopback interface that a test can cut.
+// TLS is between the client and the server.
 type network struct {
-	kubeconfig      string // leads through the network
+	kubeconfig      string // leads through the network; only for the network to an API server
 	address, server string
 
 	mu       sync.Mutex
@@ -62,9 +62,22 @@ func startNetwork(t *testing.T, m *lab.Mgmt) *network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &network{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"),
-		conns: map[net.Conn]bool{}, passes: make(chan struct{})}
+	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	n := startNetworkTo(t, strings.TrimPrefix(cluster.Server, "https://"))
+	cluster.Server = "https://" + n.address
+	n.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, n.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// startNetworkTo starts the network to the address of a server. It ends with the test.
+func startNetworkTo(t *testing.T, server string) *network {
+	t.Helper()
+	n := &network{server: server, conns: map[net.Conn]bool{}, passes: make(chan struct{})}
 	close(n.passes)
+	var err error
 	// Below those of labs, and not a port that a client gets while connections are refused.
 	for port := 19000; n.listener == nil && port < 20000; port++ {
 		n.address = fmt.Sprintf("127.0.0.1:%d", port)
@@ -78,13 +91,6 @@ func startNetwork(t *testing.T, m *lab.Mgmt) *network {
 		n.refuse()
 		n.running.Wait()
 	})
-	for _, cluster := range config.Clusters {
-		n.server = strings.TrimPrefix(cluster.Server, "https://")
-		cluster.Server = "https://" + n.address
-	}
-	if err := clientcmd.WriteToFile(*config, n.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
 	return n
 }
 

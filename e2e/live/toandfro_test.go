@@ -15,25 +15,39 @@ import (
 
 const (
 	killsToAndFro = 25 // at least
+	killsAtRandom = 14 // before those in the phases that these have missed
+	killsInPhase  = 2  // in each of movePhases, at least
 	mostKillsWay  = 9  // of one move, so that the fleet goes to and fro
-	// longestLife is how long a process lives at most. Most moves of this fleet take as long.
+	killsToLose   = 4  // after every fourth kill the catalog is lost with its host
+	// longestLife is how long a process lives at most that dies at random. Most moves of this fleet
+	// take twice as long.
 	longestLife = 25 * time.Second
-	// longestTrouble is how long an API server or a network is away at most.
-	longestTrouble = 8 * time.Second
+	// A server or the network to it is away for so long.
+	shortestTrouble = time.Second
+	longestTrouble  = 8 * time.Second
+	longestTest     = 20 * time.Minute
 )
 
 // toAndFro is the fixture of TestLongMovesToAndFroWithKills.
 type toAndFro struct {
 	*hostLost
+	began    time.Time
 	random   *rand.Rand
 	networks map[*lab.Mgmt]*network
+	bucket   *network       // the network to the S3 server
+	runs     int            // of mgmtctl
 	kills    map[string]int // by the phase of the step that had begun last
+	lost     int            // catalogs
+	// troubles are those to come, of all, and happened those that were there, by their names.
+	all, troubles []trouble
+	happened      map[string]int
 }
 
 // TestLongMovesToAndFroWithKills moves one live fleet to and fro until mgmtctl was killed with
-// kill -9 at 25 random moments. Meanwhile API servers are killed and started again, networks are
-// cut, and catalogs are lost. No workload cluster is ever reconciled twice, each answers all the
-// time, and no Machine is created, deleted or replaced.
+// kill -9 at 25 random moments, and twice in each phase of a move. Meanwhile API servers and the
+// S3 server are killed and started again, the networks to them are cut, and catalogs are lost. No
+// workload cluster is ever reconciled twice, each answers all the time, and no Machine is created,
+// deleted or replaced.
 func TestLongMovesToAndFroWithKills(t *testing.T) {
 	if !runsLong() {
 		t.Skip("a test of test-long")
@@ -41,30 +55,43 @@ func TestLongMovesToAndFroWithKills(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed of the moments: %d", seed)
 	f := &toAndFro{hostLost: &hostLost{fixture: &fixture{dir: t.TempDir()}},
-		random: rand.New(rand.NewPCG(seed, 0)), networks: map[*lab.Mgmt]*network{},
-		kills: map[string]int{}}
+		began: time.Now(), random: rand.New(rand.NewPCG(seed, 0)),
+		networks: map[*lab.Mgmt]*network{}, kills: map[string]int{}, happened: map[string]int{}}
 	t.Cleanup(f.close)
 	f.build(t)
-	from, to := f.source, f.target
-	for f.killed() < killsToAndFro {
+	from, to, moves := f.source, f.target, 0
+	for f.goesOn() {
 		f.move(t, from, to)
 		f.assertMoved(t, from, to, f.before, f.namespaces...)
 		from, to = to, from
+		moves++
 	}
 	time.Sleep(window)
 	if err := f.reconcilers.Stop(); err != nil {
 		t.Errorf("watch Clusters: %v", err)
 	}
 	assertNone(t, "reconciled twice", f.reconcilers.Conflicts())
-	for name, w := range map[string]*observe.Watcher{"source": f.leaving, "target": f.arriving} {
-		for _, event := range w.Events() {
-			if event.What == observe.Deleting {
-				t.Errorf("a controller of the %s saw the deletion of %+v", name, event)
+	f.assertSameMachines(t)
+	f.assertAnswered(t)
+	t.Logf("%d moves in %s, %d kills, by the phase of the step that had begun last: %v; "+
+		"%d catalogs lost; troubles: %v", moves, time.Since(f.began).Round(time.Second), f.killed(),
+		f.kills, f.lost, f.happened)
+}
+
+// assertSameMachines asserts that no controller saw the deletion of an object, and that nothing was
+// created that had not been there before: a Machine that replaces another one has a new name.
+func (f *toAndFro) assertSameMachines(t *testing.T) {
+	t.Helper()
+	for _, w := range []*observe.Watcher{f.leaving, f.arriving} {
+		if err := w.Stop(); err != nil {
+			t.Errorf("watch Machines: %v", err)
+		}
+		for _, event := range w.Events(f.namespaces...) {
+			if event.What == observe.Deleting || f.before[event.Ref] == nil {
+				t.Errorf("%s was %s", event.Ref, event.What)
 			}
 		}
 	}
-	f.assertAnswered(t)
-	t.Logf("%d kills, by the phase of the step that had begun last: %v", f.killed(), f.kills)
 }
 
 // build starts the lab, makes a fleet of which two workload clusters share a class, and observes
@@ -76,6 +103,13 @@ func (f *toAndFro) build(t *testing.T) {
 	if err := f.start(ctx, lab.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.startS3(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.bucket = startNetworkTo(t, strings.TrimPrefix(f.s3.Endpoint, "http://"))
+	through := *f.s3
+	through.Endpoint = "http://" + f.bucket.address
+	f.location = through.URL(bucket, "")
 	shapes := fleet.Named("classy", "classy-ha", "plain", "cross")
 	for _, shape := range shapes {
 		f.namespaces = append(f.namespaces, shape.Namespace)
@@ -87,6 +121,18 @@ func (f *toAndFro) build(t *testing.T) {
 	for _, m := range []*lab.Mgmt{f.source, f.target} {
 		f.networks[m] = startNetwork(t, m)
 	}
+	f.all = f.allTroubles(t)
+}
+
+// goesOn reports whether mgmtctl has to be killed more often, or a trouble has yet to happen.
+func (f *toAndFro) goesOn() bool {
+	return f.killed() < killsToAndFro || len(f.missed()) > 0 || len(f.happened) < len(f.all)
+}
+
+// missed returns the phases in which mgmtctl was not killed often enough.
+func (f *toAndFro) missed() []string {
+	return slices.DeleteFunc(slices.Clone(movePhases),
+		func(phase string) bool { return f.kills[phase] >= killsInPhase })
 }
 
 func (f *toAndFro) killed() (n int) {
@@ -109,26 +155,25 @@ func (f *toAndFro) move(t *testing.T, from, to *lab.Mgmt) {
 	}
 	args := run
 	for kills := 0; ; {
-		lived := time.Duration(f.random.Int64N(int64(longestLife)))
-		if kills == mostKillsWay || f.killed() >= killsToAndFro {
-			lived = healthTimeout
+		if time.Since(f.began) > longestTest {
+			t.Fatalf("no end after %s and %d kills: %v", longestTest, f.killed(), f.kills)
 		}
-		heal := f.trouble(t, from, to)
-		out, killed := o.runFor(lived, args...)
-		heal()
-		t.Logf("%s from %s: killed %t, exit code %d", strings.Join(args[:2], " "), from.Name(), killed,
-			out.code)
-		phase := o.lastPhase()
-		if killed && lived < healthTimeout {
+		since := time.Now()
+		out, killed := f.run(t, o, kills == mostKillsWay, args...)
+		phase := o.lastPhase(since)
+		t.Logf("%s from %s: killed %t, exit code %d, phase %s, after %s", strings.Join(args[:2], " "),
+			from.Name(), killed, out.code, phase, time.Since(since).Round(time.Millisecond))
+		if killed {
 			kills++
 			f.kills[phase]++
 		}
 		switch {
 		case !killed && out.code == codeDone:
 			return
-		case !o.begun():
-			args = run
-		case phase != noPhase && f.random.IntN(4) == 0: // the host is lost with its catalog
+		case !o.begun(), out.code == codeUsage && strings.Contains(out.stderr, "run the move again"):
+			args = run // it was killed before it had a plan
+		case killed && phase != noPhase && f.killed()%killsToLose == 0: // the host is lost, too
+			f.lost++
 			o = f.host(t)
 			args = slices.Concat([]string{"operation", "resume", o.listed("running", flags)}, flags)
 		default:
@@ -137,63 +182,93 @@ func (f *toAndFro) move(t *testing.T, from, to *lab.Mgmt) {
 	}
 }
 
-// trouble lets something happen to an API server or a network while a command runs, in half of the
-// cases, and returns a function that waits for its end.
-func (f *toAndFro) trouble(t *testing.T, from, to *lab.Mgmt) (end func()) {
+// run runs a command, lets a trouble happen meanwhile, and kills the command: at a random moment,
+// or in a phase in which none was killed often enough. It does not kill a command that is to end.
+func (f *toAndFro) run(t *testing.T, o *operator, ends bool, args ...string) (out output,
+	killed bool) {
 	t.Helper()
-	m := []*lab.Mgmt{from, to}[f.random.IntN(2)]
-	n := f.networks[m]
-	kind := f.random.IntN(8)
-	before := time.Duration(f.random.Int64N(int64(longestLife)))
-	away := time.Duration(f.random.Int64N(int64(longestTrouble)))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if kind > 2 {
-			return
+	lived := time.Duration(f.random.Int64N(int64(longestLife)))
+	heal := f.meddle(t, lived)
+	defer heal()
+	missed := f.missed()
+	switch {
+	case ends || !f.goesOn():
+		if out, killed = o.runFor(longestRun, args...); killed {
+			t.Fatalf("no end after %s:\n%s", longestRun, out.text())
 		}
-		time.Sleep(before)
-		t.Logf("trouble %d with %s for %s", kind, m.Name(), away)
-		switch kind {
-		case 0:
-			n.refuse()
-		case 1:
-			n.silence()
-		case 2:
-			if err := m.KillAPIServer(); err != nil {
-				t.Error(err)
-			}
-		}
-		time.Sleep(away)
-		if kind < 2 {
-			n.heal(t)
-		} else if err := m.RestartAPIServer(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}()
-	return func() { <-done }
+		return out, false
+	case f.killed() < killsAtRandom || len(missed) == 0:
+		return o.runFor(lived, args...)
+	}
+	return o.runInto(missed, args...)
 }
 
-// noPhase: the store need not have an operation without steps.
-const noPhase = "before the first step"
+// trouble is something that happens to a server, or to the network to it.
+type trouble struct {
+	name       string
+	begin, end func()
+}
 
-// lastPhase returns the phase of the newest step in the history of the newest operation.
-func (o *operator) lastPhase() string {
-	o.t.Helper()
-	out := o.exec(o.t.Context(), o.state, "operation", "watch", "latest", "--standalone", "-o", "json")
-	var show struct {
-		Events []struct {
-			Step string `json:"step"`
-		} `json:"events"`
-	}
-	phase := noPhase
-	if out.decode(&show) != nil { // it was killed before it had an operation
-		return phase
-	}
-	for _, e := range show.Events {
-		if parts := strings.Split(e.Step, "/"); len(parts) > 2 {
-			phase = parts[2]
+// allTroubles returns each trouble with each server.
+func (f *toAndFro) allTroubles(t *testing.T) (all []trouble) {
+	t.Helper()
+	check := func(err error) {
+		if err != nil {
+			t.Error(err)
 		}
 	}
-	return phase
+	add := func(server string, n *network, kill, restart func()) {
+		heal := func() { n.heal(t) }
+		all = append(all, trouble{server + " is killed", kill, restart},
+			trouble{server + " refuses connections", n.refuse, heal},
+			trouble{server + " is silent", n.silence, heal})
+	}
+	for _, m := range []*lab.Mgmt{f.source, f.target} {
+		add("the API server of "+m.Name(), f.networks[m], func() { check(m.KillAPIServer()) },
+			func() { check(m.RestartAPIServer(t.Context())) })
+	}
+	add("the S3 server", f.bucket, f.s3.Kill, func() { check(f.s3.Restart(t.Context())) })
+	return all
+}
+
+// meddle lets a trouble happen while every second command runs, within a time. All troubles happen
+// before one happens again. The function that it returns ends the trouble.
+func (f *toAndFro) meddle(t *testing.T, within time.Duration) (end func()) {
+	t.Helper()
+	if f.runs++; f.runs%2 == 0 {
+		return func() {}
+	}
+	if len(f.troubles) == 0 {
+		f.troubles = slices.Clone(f.all)
+		f.random.Shuffle(len(f.troubles), func(i, j int) {
+			f.troubles[i], f.troubles[j] = f.troubles[j], f.troubles[i]
+		})
+	}
+	next := f.troubles[0]
+	before := time.Duration(f.random.Int64N(int64(within) + 1))
+	away := shortestTrouble + time.Duration(f.random.Int64N(int64(longestTrouble-shortestTrouble)))
+	over, happened := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		select {
+		case <-over:
+			happened <- false
+			return
+		case <-time.After(before):
+		}
+		t.Logf("%s for %s", next.name, away.Round(time.Millisecond))
+		next.begin()
+		select {
+		case <-over:
+		case <-time.After(away):
+		}
+		next.end()
+		happened <- true
+	}()
+	return func() {
+		close(over)
+		if <-happened {
+			f.troubles = f.troubles[1:]
+			f.happened[next.name]++
+		}
+	}
 }

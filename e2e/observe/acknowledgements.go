@@ -3,11 +3,9 @@ package observe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -44,16 +42,11 @@ func newAcknowledgementWatch(cancel context.CancelFunc) *AcknowledgementWatch {
 }
 
 func (w *AcknowledgementWatch) follow(ctx context.Context, v *view, k kind) error {
-	list, err := v.client.Resource(k.resource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list %s: %w", k.resource.Resource, err)
-	}
-	w.mu.Lock()
-	for i := range list.Items {
-		w.acknowledged[RefOf(&list.Items[i])] = conditionPaused(&list.Items[i])
-	}
-	w.mu.Unlock()
-	return v.follow(ctx, &w.done, k, list.GetResourceVersion(), w.record, func(err error) {
+	return v.follow(ctx, &w.done, k, func(o *unstructured.Unstructured) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.acknowledged[RefOf(o)] = conditionPaused(o)
+	}, w.record, func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.err = errors.Join(w.err, err)
@@ -61,7 +54,7 @@ func (w *AcknowledgementWatch) follow(ctx context.Context, v *view, k kind) erro
 }
 
 func (w *AcknowledgementWatch) record(event watch.EventType, o *unstructured.Unstructured) {
-	if event == watch.Bookmark || clusterOf(o) == "" {
+	if clusterOf(o) == "" {
 		return
 	}
 	w.mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -76,24 +75,15 @@ func (w *ReconcilerWatch) follow(ctx context.Context, mgmt, kubeconfig string) e
 	if index < 0 {
 		return errors.New("the kind Cluster is not installed")
 	}
-	list, err := v.client.Resource(kinds[index].resource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list Clusters: %w", err)
-	}
-	for i := range list.Items {
-		w.record(mgmt, watch.Added, &list.Items[i])
-	}
-	return v.follow(ctx, &w.done, kinds[index], list.GetResourceVersion(), func(event watch.EventType,
-		o *unstructured.Unstructured) {
-		w.record(mgmt, event, o)
-	}, w.fail)
+	record := func(event watch.EventType, o *unstructured.Unstructured) { w.record(mgmt, event, o) }
+	return v.follow(ctx, &w.done, kinds[index], func(o *unstructured.Unstructured) {
+		record(watch.Added, o)
+	}, record, w.fail)
 }
 
 func (w *ReconcilerWatch) record(mgmt string, event watch.EventType, o *unstructured.Unstructured) {
 	to := reconciling
 	switch {
-	case event == watch.Bookmark:
-		return
 	case event == watch.Deleted:
 		to = absent
 	case Paused(o):

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,45 +85,113 @@ func isTracked(k schema.GroupKind) bool {
 }
 
 func (w *Watcher) follow(ctx context.Context, v *view, k kind) error {
-	list, err := v.client.Resource(k.resource).List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return fmt.Errorf("list %s: %w", k.resource.Resource, err)
-	}
-	return v.follow(ctx, &w.done, k, list.GetResourceVersion(), func(what watch.EventType,
+	return v.follow(ctx, &w.done, k, func(*unstructured.Unstructured) {}, func(what watch.EventType,
 		o *unstructured.Unstructured) {
 		w.record(k, what, o)
 	}, w.fail)
 }
 
-// follow calls onEvent for each watch event of a kind after a resourceVersion until ctx ends, and
-// onError when events may be missing.
-func (v *view) follow(ctx context.Context, done *sync.WaitGroup, k kind, from string,
-	onEvent func(watch.EventType, *unstructured.Unstructured), onError func(error)) error {
-	// A RetryWatcher resumes at its last resourceVersion when the API server ends a watch.
-	retry, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface,
-			error) {
-			return v.client.Resource(k.resource).Watch(ctx, opts)
-		},
-	})
+// follower follows the objects of one kind.
+type follower struct {
+	view    *view
+	kind    kind
+	known   map[Ref]*unstructured.Unstructured
+	onEvent func(watch.EventType, *unstructured.Unstructured)
+}
+
+// follow calls initial for each object of a kind, then onEvent for each of their events until ctx
+// ends, and onError when events may be missing. An API server that was killed and started again
+// may not have the last events before that: what has changed meanwhile is an event of a list then.
+func (v *view) follow(ctx context.Context, done *sync.WaitGroup, k kind,
+	initial func(*unstructured.Unstructured), onEvent func(watch.EventType,
+		*unstructured.Unstructured), onError func(error)) error {
+	f := &follower{view: v, kind: k, known: map[Ref]*unstructured.Unstructured{}, onEvent: func(
+		_ watch.EventType, o *unstructured.Unstructured) {
+		initial(o)
+	}}
+	from, err := f.list(ctx)
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", k.resource.Resource, err)
+		return err
 	}
+	f.onEvent = onEvent
 	done.Go(func() {
-		defer retry.Stop()
-		for event := range retry.ResultChan() {
-			o, ok := event.Object.(*unstructured.Unstructured)
-			if event.Type == watch.Error || !ok {
-				onError(fmt.Errorf("watch %s: %v", k.resource.Resource, event.Object))
-				continue
+		for {
+			err := f.watch(ctx, from)
+			if apierrors.IsResourceExpired(err) {
+				from, err = f.list(ctx)
 			}
-			onEvent(event.Type, o)
-		}
-		if ctx.Err() == nil {
-			onError(fmt.Errorf("watch %s: it ended too early", k.resource.Resource))
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				onError(err)
+				return
+			}
 		}
 	})
 	return nil
+}
+
+// list lists the objects, and makes events of what has changed since they were known.
+func (f *follower) list(ctx context.Context) (version string, err error) {
+	list, err := f.view.client.Resource(f.kind.resource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("list %s: %w", f.kind.resource.Resource, err)
+	}
+	live := map[Ref]*unstructured.Unstructured{}
+	for i := range list.Items {
+		live[RefOf(&list.Items[i])] = &list.Items[i]
+	}
+	for ref, was := range f.known {
+		if is := live[ref]; is == nil || is.GetUID() != was.GetUID() {
+			f.note(watch.Deleted, was)
+		}
+	}
+	for ref, is := range live {
+		if was := f.known[ref]; was == nil {
+			f.note(watch.Added, is)
+		} else if was.GetResourceVersion() != is.GetResourceVersion() {
+			f.note(watch.Modified, is)
+		}
+	}
+	return list.GetResourceVersion(), nil
+}
+
+// watch notes the events since a resourceVersion. A RetryWatcher resumes at its last
+// resourceVersion when the API server ends a watch.
+func (f *follower) watch(ctx context.Context, from string) error {
+	name := f.kind.resource.Resource
+	retry, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface,
+			error) {
+			return f.view.client.Resource(f.kind.resource).Watch(ctx, opts)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", name, err)
+	}
+	defer retry.Stop()
+	for event := range retry.ResultChan() {
+		o, ok := event.Object.(*unstructured.Unstructured)
+		if event.Type == watch.Error || !ok {
+			return fmt.Errorf("watch %s: %w", name, apierrors.FromObject(event.Object))
+		}
+		f.note(event.Type, o)
+	}
+	return fmt.Errorf("watch %s: it ended too early", name)
+}
+
+// note calls onEvent, and remembers the object.
+func (f *follower) note(what watch.EventType, o *unstructured.Unstructured) {
+	switch what {
+	case watch.Added, watch.Modified:
+		f.known[RefOf(o)] = o
+	case watch.Deleted:
+		delete(f.known, RefOf(o))
+	default:
+		return
+	}
+	f.onEvent(what, o)
 }
 
 func (w *Watcher) record(k kind, event watch.EventType, o *unstructured.Unstructured) {
