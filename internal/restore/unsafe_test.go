@@ -115,6 +115,32 @@ func TestAnIdentityBringsItsSecret(t *testing.T) {
 	}
 }
 
+// TestOwnersAreTheIdentityOfTheTarget: the target has the identity already. What it owns gets the
+// UID that it has there: with that of the source the garbage collector would delete it.
+func TestOwnersAreTheIdentityOfTheTarget(t *testing.T) {
+	const (
+		identity = "OpenStackClusterIdentity.infrastructure.cluster.x-k8s.io/prod"
+		owned    = "Secret/n/owned"
+	)
+	secret := `{"kind":"Secret","metadata":{"namespace":"n","name":"owned","labels":{
+		"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"OpenStackClusterIdentity",
+		"name":"prod"}]},"type":"Opaque","data":{"clouds.yaml":"djE="}}`
+	there := identified()[len(identified())-1]
+	x := newTrial(t, newMemory(t, "source", append(identified(), providerSpace, secret,
+		credentials("prod", "Opaque", "djE="))...), newMemory(t, "target", providerSpace, there,
+		credentials("prod", "Opaque", "djE=")))
+	if did := actions(x.makePlan(t)); did[identity] != Adopt || did[owned] != Create {
+		t.Fatalf("the plan: %v", did)
+	}
+	if _, err := x.run(t); err != nil {
+		t.Fatal(err)
+	}
+	owners, want := x.target.get(t, owned).GetOwnerReferences(), x.target.get(t, identity).GetUID()
+	if len(owners) != 1 || owners[0].UID != want || want == x.source.get(t, identity).GetUID() {
+		t.Errorf("its owners: %v, the identity: %s", owners, want)
+	}
+}
+
 // TestAWorkloadClusterInTheNamespaceOfAProviderIsRestored: with its own Secrets, and without those
 // of the provider.
 func TestAWorkloadClusterInTheNamespaceOfAProviderIsRestored(t *testing.T) {
