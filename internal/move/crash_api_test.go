@@ -47,8 +47,14 @@ func (c crash) String() string {
 	if c.Lost {
 		text += " with its catalog"
 	}
+	if c.Narrow {
+		text += " of a move of one unit at a time"
+	}
 	if c.Away {
 		text += ", rolled back without the target"
+	}
+	if c.Forward {
+		text += ", resumed without the source"
 	}
 	if c.Second != nil {
 		text += ", killed again " + c.Second.String()
@@ -58,12 +64,13 @@ func (c crash) String() string {
 
 // TestAPIMoveCrashes kills a process with SIGKILL before, inside and after every step of a move of
 // three small units, and at the writes that are no step of their own: the snapshot and the
-// ownership record. After each kill it checks both API servers and the store: invariants I1 and I2
-// hold. Then another process resumes; in every second state it is on another host, and the catalog
-// of the first one is lost. To reach every point in a few minutes, a move that died before its
-// hand-over is either rolled back, or resumed and killed again at a point after the hand-over; of
-// the points of a rollback there is a sample. This test runs so many of all these that a process
-// dies in each kind of step, make test-long all of them.
+// ownership record. It does so also while another batch is in flight, in rollbacks with and without
+// the target, and in a resume without the source. After each kill it checks both API servers and
+// the store: invariants I1 and I2 hold. Then another process resumes; in every second state it is
+// on another host, and the catalog of the first one is lost. To reach every point in a few minutes,
+// a move that died before its hand-over is either rolled back, or resumed and killed again at a
+// point after the hand-over; of the points of the other ways there is a sample. This test runs so
+// many of all these that a process dies in each kind of step, make test-long all of them.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	first := newFixture(t, "crash-0")
@@ -189,7 +196,7 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	case r.states == 0:
 		m.missed = append(m.missed, c)
 	case r.states == 1 && c.Second != nil:
-		m.missed = append(m.missed, crash{First: *c.Second})
+		m.missed = append(m.missed, crash{First: *c.Second, Narrow: c.Narrow})
 	}
 	if len(r.problems) > 0 {
 		m.t.Errorf("%s; %s:\n\t%s", c, way, strings.Join(r.problems[:min(len(r.problems), 12)], "\n\t"))
@@ -198,34 +205,39 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	}
 }
 
-// follow runs a whole move, or the rollback of a move that was killed, and returns the steps of the
-// last process.
-func (fx *fixture) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
+// follow carries out a whole move, or the rollback of a move that was killed, and returns the steps
+// of the last process.
+func (fx *fixture) follow(t *testing.T, o order, killed *kill, want catalog.State) []traced {
 	t.Helper()
 	if killed != nil {
-		o := fx.order(doMove)
 		o.Kill = killed
 		_, err := fx.run(o)
 		must(t, err)
+		o = fx.order(doRollback)
 	}
-	o := fx.order(do)
-	o.Trace = filepath.Join(fx.dir, "trace.json")
-	e, err := fx.run(o)
-	must(t, err)
+	steps, e := fx.trace(t, o)
 	if e.State != string(want) {
-		t.Fatalf("%s ended as %s: %s", do, e.State, e.Message)
+		t.Fatalf("%s ended as %s: %s", o.Do, e.State, e.Message)
 	}
 	st, err := fx.state()
 	must(t, err)
-	problems := fx.ended(do == doRollback, st)
+	problems := fx.ended(o.Do == doRollback, st)
 	if len(problems) > 0 {
-		t.Fatalf("%s:\n\t%s", do, strings.Join(problems, "\n\t"))
+		t.Fatalf("%s:\n\t%s", o.Do, strings.Join(problems, "\n\t"))
 	}
+	return steps
+}
+
+// trace carries out an order in a process, and returns its steps.
+func (fx *fixture) trace(t *testing.T, o order) (steps []traced, e end) {
+	t.Helper()
+	o.Trace = filepath.Join(fx.dir, "trace.json")
+	e, err := fx.run(o)
+	must(t, err)
 	text, err := os.ReadFile(o.Trace)
 	must(t, err)
-	var steps []traced
 	must(t, json.Unmarshal(text, &steps))
-	return steps
+	return steps, e
 }
 
 // followReturned runs a move in which the hand-over of a unit fails, and returns the steps of its
@@ -233,16 +245,27 @@ func (fx *fixture) follow(t *testing.T, do string, killed *kill, want catalog.St
 func (fx *fixture) followReturned(t *testing.T) []traced {
 	t.Helper()
 	o := fx.order(doMove)
-	o.Touch, o.Trace = touched, filepath.Join(fx.dir, "returned.json")
-	e, err := fx.run(o)
-	must(t, err)
+	o.Touch = touched
+	steps, e := fx.trace(t, o)
 	if e.State != string(catalog.Failed) {
 		t.Fatalf("it ended as %s: %s", e.State, e.Message)
 	}
-	text, err := os.ReadFile(o.Trace)
+	fx.resumeToEnd()
+	return steps
+}
+
+// followForward kills a move after a hand-over, resumes it without the source, and returns the
+// steps of that. A resume with the source brings it to its end.
+func (fx *fixture) followForward(t *testing.T) []traced {
+	t.Helper()
+	o := fx.order(doMove)
+	o.Kill = &handedOver
+	_, err := fx.run(o)
 	must(t, err)
-	var steps []traced
-	must(t, json.Unmarshal(text, &steps))
+	steps, _ := fx.trace(t, fx.goForward(fx.order(doResume)))
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.checkForward(st))
 	fx.resumeToEnd()
 	return steps
 }
@@ -280,6 +303,9 @@ func (fx *fixture) crash(c crash) (r crashed) {
 		}
 	}
 	o := fx.order(doMove)
+	if c.Narrow {
+		o = fx.narrow()
+	}
 	o.Kill, o.Touch = &c.First, c.Touch
 	for next := c.Second; ; next = nil {
 		e, err := fx.run(o)
@@ -307,10 +333,12 @@ func (fx *fixture) crash(c crash) (r crashed) {
 		if o = fx.order(do); c.Lost {
 			o = fx.elsewhere(do)
 		}
-		if r.back && c.Away {
-			away := o
-			away.WithoutTarget, away.Kill, next = true, next, nil
-			e, err := fx.crashAway(away, &r, began)
+		if r.back && c.Away || c.Forward {
+			o.WithoutTarget, o.Kill, next = !c.Forward, next, nil
+			if c.Forward {
+				o = fx.goForward(o)
+			}
+			e, err := fx.crashAway(o, &r, began)
 			if err != nil {
 				return fail(err)
 			}
@@ -323,8 +351,8 @@ func (fx *fixture) crash(c crash) (r crashed) {
 	}
 }
 
-// crashAway rolls back without the target, in a second process when the first one dies, and checks
-// that the source has everything back.
+// crashAway rolls back without the target, or resumes without the source, in a second process when
+// the first one dies, and checks that each side has what it should have by then.
 func (fx *fixture) crashAway(o order, r *crashed, began time.Time) (end, error) {
 	for {
 		e, err := fx.run(o)
@@ -336,13 +364,18 @@ func (fx *fixture) crashAway(o order, r *crashed, began time.Time) (end, error) 
 		if err != nil {
 			return end{}, err
 		}
-		if !died {
+		switch {
+		case died:
+			r.states++
+			r.problems = append(r.problems, fx.checkCrashed(st, began)...)
+			o.Kill, o.Import = nil, false
+			continue
+		case o.WithoutSource:
+			r.problems = append(r.problems, fx.checkForward(st)...)
+		default:
 			r.problems = append(r.problems, fx.checkGivenBack(st)...)
-			return e, nil
 		}
-		r.states++
-		r.problems = append(r.problems, fx.checkCrashed(st, began)...)
-		o.Kill, o.Import = nil, false
+		return e, nil
 	}
 }
 

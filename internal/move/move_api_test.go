@@ -140,7 +140,7 @@ func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 		func(u *unstructured.Unstructured) { capi.Annotate(u.Object, capi.AnnotationOperation, lock) })
 	must(t, fx.awaitQuiet())
 
-	ends, err := fx.order(doMove).connect(t.Context(), &witness{steps: map[string]*traced{}})
+	ends, err := fx.order(doMove).connect(t.Context(), newWitness(nil, nil))
 	must(t, err)
 	plan, err := move.NewPlan(t.Context(), ends, fx.order(doMove).Spec)
 	must(t, err)

@@ -57,7 +57,7 @@ func TestAPIMoveCopiesInItsPauseWhatHasChanged(t *testing.T) {
 	}
 
 	written, copied := 0, 0
-	for _, step := range fx.follow(t, doMove, nil, catalog.Succeeded) {
+	for _, step := range fx.follow(t, fx.order(doMove), nil, catalog.Succeeded) {
 		switch _, phase, _ := strings.Cut(strings.TrimPrefix(step.Step, "ns/"), "/"); {
 		case !strings.HasPrefix(step.Step, "ns/w-"), step.Undo:
 		case strings.HasPrefix(phase, "pre-create"):

@@ -46,10 +46,12 @@ type order struct {
 	MaxPause time.Duration
 	// Canary is the unit that is moved before all others.
 	Canary string
-	Do     string
-	Kill   *kill
-	Away   object.Side // the side that is not dialled
-	Trace  string      // file for what the process did
+	// Concurrency is that of the tuning.
+	Concurrency int
+	Do          string
+	Kill        *kill
+	Away        object.Side // the side that is not dialled
+	Trace       string      // file for what the process did
 	// Catalog is the name of the catalog in Dir.
 	Catalog string
 	// Import: the catalog does not have the operation, which the store has a mirror of.
@@ -209,7 +211,7 @@ func (o order) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 // the steps in place of a witness.
 func carryOut(ctx context.Context, o order,
 	onStep func(context.Context, catalog.StepRecord) error) (end, error) {
-	w := &witness{kill: o.Kill, namespace: o.Spec.Selection.Namespaces, steps: map[string]*traced{}}
+	w := newWitness(o.Kill, o.Spec.Selection.Namespaces)
 	ends, err := o.connect(ctx, w)
 	if onStep == nil {
 		onStep = o.touching(ends.Source, w.onStep)
@@ -340,6 +342,6 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 
 // tuning has waits that are short enough for hundreds of moves.
 func (o order) tuning() restore.Tuning {
-	return restore.Tuning{Canary: o.Canary, MaxPause: o.MaxPause, Settle: 20 * time.Millisecond,
-		Wait: 30 * time.Second}
+	return restore.Tuning{Canary: o.Canary, Concurrency: o.Concurrency, MaxPause: o.MaxPause,
+		Settle: 20 * time.Millisecond, Wait: 30 * time.Second}
 }

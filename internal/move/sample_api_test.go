@@ -8,13 +8,23 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
-// crashes makes the matrix from the steps of three operations: a move, the move back, and the
-// rollback of a move that was killed before its hand-over.
+// crashes makes the matrix from the steps of seven operations.
 func crashes(t *testing.T, fx *fixture) []crash {
 	t.Helper()
-	there := fx.follow(t, doMove, nil, catalog.Succeeded)
-	backAgain := fx.follow(t, doMove, nil, catalog.Succeeded)
-	undone := fx.follow(t, doRollback, &notHandedOver, catalog.RolledBack)
-	returned := fx.followReturned(t)
-	return matrixOf(there, backAgain, undone, returned)
+	return matrixOf(traces{
+		there:        fx.follow(t, fx.order(doMove), nil, catalog.Succeeded),
+		backAgain:    fx.follow(t, fx.order(doMove), nil, catalog.Succeeded),
+		undone:       fx.follow(t, fx.order(doMove), &notHandedOver, catalog.RolledBack),
+		returned:     fx.followReturned(t),
+		narrow:       fx.follow(t, fx.narrow(), nil, catalog.Succeeded),
+		undoneNarrow: fx.follow(t, fx.narrow(), &notHandedOver, catalog.RolledBack),
+		forward:      fx.followForward(t),
+	})
+}
+
+// narrow is an order to move each unit in a batch of its own, the touched one first.
+func (fx *fixture) narrow() order {
+	o := fx.order(doMove)
+	o.Canary, o.Concurrency = fx.namespace+"/"+touched, 1
+	return o
 }

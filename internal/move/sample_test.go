@@ -1,6 +1,7 @@
 package move_test
 
 import (
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -9,9 +10,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
-// rollbackStep: of the points of a rollback, every fourth is in the matrix, and the first one in
-// each kind of step.
-const rollbackStep = 4
+// sampleStep: of the points of a rollback, and of those that others have in another way, every
+// fourth is in the matrix, and the first one in each kind of step.
+const sampleStep = 4
 
 // Where in a step a process dies.
 const (
@@ -31,6 +32,8 @@ type kill struct {
 	Key string
 	// Answered: after the answer to the write, not before it was sent.
 	Answered bool
+	// Beside: another batch is in flight, released on the target and not retired.
+	Beside bool
 }
 
 // traced is one step as a process went through it.
@@ -38,6 +41,8 @@ type traced struct {
 	Step   string
 	Undo   bool
 	Writes int // to both sides
+	// Beside: another unit was released and not retired when it began.
+	Beside bool
 }
 
 // crash is one state of the matrix: the point at which the move dies, and perhaps a second one in
@@ -56,62 +61,114 @@ type crash struct {
 	Away bool
 	// Lost says that the catalog is lost with the process: another host goes on.
 	Lost bool
+	// Narrow says that each unit is a batch of its own, the touched one first: while that is in
+	// flight, the others are locked and copied ahead.
+	Narrow bool
+	// Forward says that the move is resumed without the source first, which answers later.
+	Forward bool
 }
 
 // notHandedOver is the death of a move right before its hand-over.
 var notHandedOver = kill{Point: atKey, Key: "owners/"}
 
+// handedOver is the death of a move right after its hand-over.
+var handedOver = kill{Point: atKey, Key: "owners/", Answered: true}
+
 // touched is the unit whose hand-over fails in some states.
 const touched = "w-00003"
 
-// matrixOf makes the matrix from the steps of a move, of the move back, of a rollback, and of a
-// move that gives a unit back.
-func matrixOf(there, backAgain, undone, returned []traced) []crash {
+// traces are the steps of the processes from which the matrix is made.
+type traces struct {
+	there, backAgain []traced // a move and the move back
+	undone           []traced // the rollback of a move that died before its hand-over
+	returned         []traced // a move that gives a unit back
+	narrow           []traced // a move of batches of one unit
+	undoneNarrow     []traced // the rollback of such a one
+	forward          []traced // the resume without the source of a move that died after a hand-over
+}
+
+// matrixOf makes the matrix.
+func matrixOf(tr traces) []crash {
 	var all []crash
-	for _, p := range pointsOf(there) { // the way back knows no step that makes the namespace
-		if !slices.ContainsFunc(backAgain, func(s traced) bool { return s.Step == p.Step }) {
+	for _, p := range pointsOf(tr.there) { // the way back knows no step that makes the namespace
+		if !slices.ContainsFunc(tr.backAgain, func(s traced) bool { return s.Step == p.Step }) {
 			all = append(all, crash{First: p, Fresh: true, Back: len(all)%2 == 1})
 		}
 	}
 	var early, late []kill
-	for _, p := range pointsOf(backAgain) {
+	for _, p := range pointsOf(tr.backAgain) {
 		if isLate(p) {
 			late = append(late, p)
 		} else {
 			early = append(early, p)
 		}
 	}
-	late = append(late, kill{Point: atKey, Key: "owners/", Answered: true})
+	late = append(late, handedOver)
 	early = append(early, kill{Point: atKey, Key: "snapshots/"}, notHandedOver,
 		kill{Point: atKey, Key: "snapshots/", Answered: true})
-	for i, p := range early {
-		c := crash{First: p, Back: i%2 == 1, Away: i%4 == 1}
-		if !c.Back && len(late) > 0 {
+	resumed := func(c crash) {
+		if len(late) > 0 {
 			c.Second, late = &late[0], late[1:]
 		}
 		all = append(all, c)
 	}
+	for i, p := range early {
+		if c := (crash{First: p, Back: i%2 == 1, Away: i%4 == 1}); c.Back {
+			all = append(all, c)
+		} else {
+			resumed(c)
+		}
+	}
+	for i, steps := range [][]traced{tr.backAgain, tr.narrow} {
+		for _, p := range sampleOf(pointsBeside(steps), every) {
+			resumed(crash{First: p, Narrow: i == 1})
+		}
+	}
 	for _, p := range late {
 		all = append(all, crash{First: p})
 	}
-	known := map[string]bool{} // kinds of steps of the rollback
-	for i, p := range pointsOf(undone) {
-		if i%rollbackStep == 0 || !known[p.kind()] {
-			known[p.kind()] = true
-			all = append(all, crash{First: notHandedOver, Second: &p, Back: true})
-		}
-		if strings.HasSuffix(p.Step, "/pause") { // the only step of a rollback without the target
+	return append(all, waysBack(tr, len(all))...)
+}
+
+// waysBack are the states in which the second process dies on a way back, or goes forward without
+// the source, and those in which the first one gives a unit back. The first of them that goes on in
+// two ways begins with the one of n.
+func waysBack(tr traces, n int) (all []crash) {
+	for _, p := range sampleOf(pointsOf(tr.undone), every) {
+		all = append(all, crash{First: notHandedOver, Second: &p, Back: true})
+	}
+	unlocks := func(p kill) bool { return strings.HasSuffix(p.Step, "/lock") }
+	for _, p := range pointsOf(tr.undone) {
+		// The only steps of a rollback without the target.
+		if strings.HasSuffix(p.Step, "/pause") || unlocks(p) {
 			all = append(all, crash{First: notHandedOver, Second: &p, Back: true, Away: true})
 		}
 	}
-	known = map[string]bool{}
-	for i, p := range pointsOf(returned) {
-		if kind := p.kind(); (p.Undo || kind == "give-back") && !(known[kind] && i%rollbackStep > 0) {
-			known[kind] = true
-			all = append(all, crash{First: p, Touch: touched, Back: len(all)%2 == 0})
-		}
+	for _, p := range sampleOf(pointsOf(tr.undoneNarrow), unlocks) {
+		all = append(all, crash{First: notHandedOver, Second: &p, Back: true, Narrow: true})
+	}
+	for _, p := range sampleOf(pointsOf(tr.forward), every) {
+		all = append(all, crash{First: handedOver, Second: &p, Forward: true})
+	}
+	for _, p := range sampleOf(pointsOf(tr.returned),
+		func(p kill) bool { return p.Undo || p.kind() == "give-back" }) {
+		all = append(all, crash{First: p, Touch: touched, Back: (n+len(all))%2 == 0})
 	}
 	return all
+}
+
+func every(kill) bool { return true }
+
+// sampleOf returns those points that are wanted and the first one of a kind, and every fourth one.
+func sampleOf(points []kill, wanted func(kill) bool) (sample []kill) {
+	known := map[string]bool{}
+	for i, p := range points {
+		if kind := p.kind(); wanted(p) && (i%sampleStep == 0 || !known[kind]) {
+			known[kind] = true
+			sample = append(sample, p)
+		}
+	}
+	return sample
 }
 
 // isLate reports whether a point is in or after the hand-over of a unit.
@@ -133,17 +190,37 @@ func isLate(k kill) bool {
 func pointsOf(steps []traced) []kill {
 	var points []kill
 	for _, s := range steps {
-		points = append(points, kill{Point: before, Step: s.Step, Undo: s.Undo})
+		in := kill{Point: inside, Step: s.Step, Undo: s.Undo}
+		first, middle, begun, ended := in, in, in, in
+		begun.Point, ended.Point = before, after
+		first.Write, first.Answered, middle.Write = 1, true, s.Writes/2+1
+		points = append(points, begun)
 		if s.Writes > 0 {
-			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: 1,
-				Answered: true})
+			points = append(points, first)
 		}
 		if s.Writes > 2 {
-			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: s.Writes/2 + 1})
+			points = append(points, middle)
 		}
-		points = append(points, kill{Point: after, Step: s.Step, Undo: s.Undo})
+		points = append(points, ended)
 	}
 	return points
+}
+
+// pointsBeside returns where a process can die in steps that bring a unit to the target while
+// another batch is in flight.
+func pointsBeside(steps []traced) []kill {
+	points := pointsOf(slices.DeleteFunc(slices.Clone(steps),
+		func(s traced) bool { return !s.Beside || s.Undo || !isEarly(s.Step) }))
+	for i := range points {
+		points[i].Beside = true
+	}
+	return points
+}
+
+// isEarly reports whether a step brings a unit to the target.
+func isEarly(key string) bool {
+	step, err := catalog.ParseStep(key)
+	return err == nil && step.Unit != "" && earlyPhase.MatchString(step.Phase)
 }
 
 // kind is what the same step of all units and batches has in common.
@@ -152,14 +229,20 @@ func (k kill) kind() string {
 	if step, err := catalog.ParseStep(k.Step); err == nil {
 		kind = batchSuffix.ReplaceAllString(step.Phase, "")
 	}
-	if k.Undo {
+	switch {
+	case k.Undo:
 		kind = "undo " + completing.ReplaceAllString(kind, "completion")
+	case k.Beside:
+		kind = "beside: " + copying.ReplaceAllString(kind, "${1}copy")
 	}
 	return kind
 }
 
 var (
 	batchSuffix = regexp.MustCompile(`-[bp]\d+$`)
+	earlyPhase  = regexp.MustCompile(`^(lock|pause|hand-over|release|(pre-)?(create|owners|cluster-status))$`)
+	// copying are steps that count as one kind while another batch is in flight.
+	copying = regexp.MustCompile(`^(pre-)?(create|owners|cluster-status)$`)
 	// completing are steps that are undone together with the objects that they have completed.
 	completing = regexp.MustCompile(`^(pre-)?(owners|cluster-status)$`)
 )
@@ -172,8 +255,13 @@ func (c crash) kinds() []string {
 	}
 	if c.Second != nil {
 		kind := c.Second.kind()
-		if c.Away {
+		switch {
+		case c.Away:
 			kind = "away: " + kind
+		case c.Forward:
+			kind = "forward: " + kind
+		case c.Narrow && c.Back:
+			kind = "ahead: " + kind
 		}
 		kinds = append(kinds, kind)
 	}
@@ -191,7 +279,38 @@ func kindsOf(all []crash) map[string]bool {
 }
 
 // oneOfEachKind returns states in which a process dies in each kind of step.
-func oneOfEachKind(all []crash) []crash { return ofKinds(all, kindsOf(all)) }
+func oneOfEachKind(all []crash) []crash { return paired(ofKinds(all, kindsOf(all)), all) }
+
+// paired makes one state of two in which a move dies once and is resumed: it dies at the later
+// point in its second process.
+func paired(states, all []crash) (fewer []crash) {
+	var once [2][]crash // by Narrow
+	for _, c := range states {
+		switch narrow := 0; {
+		case c.Second != nil || c.Back || c.Fresh || c.Touch != "":
+			fewer = append(fewer, c)
+		default:
+			if c.Narrow {
+				narrow = 1
+			}
+			once[narrow] = append(once[narrow], c)
+		}
+	}
+	at := func(c crash) int {
+		return slices.IndexFunc(all, func(o crash) bool { return o.First == c.First })
+	}
+	for _, list := range once {
+		slices.SortFunc(list, func(a, b crash) int { return cmp.Compare(at(a), at(b)) })
+		half := (len(list) + 1) / 2
+		for i, c := range list[:half] {
+			if half+i < len(list) {
+				c.Second = &list[half+i].First
+			}
+			fewer = append(fewer, c)
+		}
+	}
+	return fewer
+}
 
 // ofKinds returns states in which a process dies in each of the kinds, as far as all has them. It
 // takes the one with the most kinds that are missing, and of several the one whose point is the
@@ -218,7 +337,11 @@ func ofKinds(all []crash, kinds map[string]bool) (chosen []crash) {
 		if most == 0 {
 			break
 		}
-		for _, kind := range best.kinds() {
+		kinds := best.kinds()
+		if len(kinds) > 1 && !missing[kinds[1]] && !best.Back && !best.Forward {
+			best.Second = nil // the first death is enough
+		}
+		for _, kind := range kinds {
 			delete(missing, kind)
 		}
 		chosen = append(chosen, best)

@@ -28,19 +28,27 @@ func tracedSteps(undo bool, shared, ofUnit []string) (steps []traced) {
 func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 	shared := []string{"create", "verify-shared", "release-shared", "retire-shared"}
 	ofUnit := []string{"pause", "create", "owners", "hand-over", "release", "post-flight", "retire"}
-	backAgain := tracedSteps(false, shared, ofUnit)
-	there := append([]traced{{Step: "-/namespace", Writes: 1}}, backAgain...)
-	undone := append(tracedSteps(true, nil, []string{"owners", "create", "pause"}),
+	tr := traces{backAgain: tracedSteps(false, shared, ofUnit),
+		undoneNarrow: tracedSteps(true, nil, []string{"pause", "lock"}),
+		forward:      tracedSteps(false, []string{"release-shared"}, []string{"release"})}
+	tr.there = append([]traced{{Step: "-/namespace", Writes: 1}}, tr.backAgain...)
+	tr.undone = append(tracedSteps(true, nil, []string{"owners", "create", "pause", "lock"}),
 		traced{Step: "-/create-b1", Undo: true, Writes: 1}, traced{Step: "-/once", Undo: true},
 		traced{Step: "-/rare", Undo: true})
-	returned := append(tracedSteps(false, nil, []string{"give-back-b1"}),
+	tr.returned = append(tracedSteps(false, nil, []string{"give-back-b1"}),
 		tracedSteps(true, nil, []string{"create"})...)
-	want := []string{"away: undo pause", "create", "give back: give-back",
+	for _, s := range tracedSteps(false, shared, []string{"lock", "pre-create", "release", "retire"}) {
+		s.Beside = true
+		tr.narrow = append(tr.narrow, s)
+	}
+	want := []string{"ahead: undo lock", "away: undo lock", "away: undo pause", "beside: lock",
+		"beside: pre-copy", "beside: release", "create", "forward: release", "forward: release-shared",
+		"give back: give-back",
 		"give back: undo create", "hand-over", "namespace", "owners", "owners/", "pause", "post-flight",
 		"release", "release-shared", "retire", "retire-shared", "snapshots/", "undo completion",
-		"undo create", "undo once",
+		"undo create", "undo lock", "undo once",
 		"undo pause", "undo rare", "verify-shared"}
-	matrix := matrixOf(there, backAgain, undone, returned)
+	matrix := matrixOf(tr)
 	sample := oneOfEachKind(matrix)
 	for name, all := range map[string][]crash{"matrix": matrix, "sample": sample} {
 		if got := slices.Sorted(maps.Keys(kindsOf(all))); !slices.Equal(got, want) {
@@ -73,7 +81,7 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 			reached[*c.Second] = true
 		}
 	}
-	for _, p := range pointsOf(there) {
+	for _, p := range pointsOf(tr.there) {
 		if !reached[p] {
 			t.Errorf("in the matrix no process dies %s %s", p.Point, p.Step)
 		}

@@ -5,6 +5,7 @@ package move_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -235,6 +236,23 @@ func TestAPII1RollbackWithoutTargetLeavesWhatIsHandedOver(t *testing.T) {
 func (fx *fixture) goForward(o order) order {
 	o.WithoutSource, o.Away = true, object.Side{Name: fx.source().Name(), UID: fx.source().UID()}
 	return o
+}
+
+// checkForward asserts that what was handed over is at work on the target, and paused on the
+// source.
+func (fx *fixture) checkForward(st bothSides) (problems []string) {
+	for _, unit := range allUnits {
+		ref := clusterRef(fx.namespace, unit)
+		here, there := st.source[ref], st.target[ref]
+		if st.handed[unit] && (here == nil || !capi.PausedByUs(here.Object) || there == nil ||
+			isPaused(there) != (unit == pausedUnit)) {
+			problems = append(problems, unit+" was handed over, and is not at work on the target alone")
+		}
+	}
+	if !slices.Contains(slices.Collect(maps.Values(st.handed)), true) {
+		problems = append(problems, "nothing was handed over")
+	}
+	return problems
 }
 
 // TestAPIResumeWithoutSource: the source does not answer any more. Where nothing is handed over,

@@ -27,6 +27,13 @@ type witness struct {
 	mu    sync.Mutex
 	steps map[string]*traced // by direction and key; gone again when they ended
 	done  []traced
+	// flying are the units that this process has released and not retired yet.
+	flying map[string]bool
+}
+
+func newWitness(kill *kill, namespaces []string) *witness {
+	return &witness{kill: kill, namespace: namespaces, steps: map[string]*traced{},
+		flying: map[string]bool{}}
 }
 
 func (w *witness) write(file string) error {
@@ -58,9 +65,10 @@ func (w *witness) onStep(_ context.Context, r catalog.StepRecord) error {
 	case catalog.StepUndoing, catalog.StepUndone, catalog.StepUndoFailed:
 		undo = true
 	}
+	w.fly(r)
 	at := before
 	if r.State == catalog.StepBegun || r.State == catalog.StepUndoing {
-		w.steps[step] = &traced{Step: step, Undo: undo}
+		w.steps[step] = &traced{Step: step, Undo: undo, Beside: w.beside(r.Step)}
 	} else {
 		at = after
 		if t := w.steps[step]; t != nil {
@@ -72,6 +80,25 @@ func (w *witness) onStep(_ context.Context, r catalog.StepRecord) error {
 		die()
 	}
 	return nil
+}
+
+// beside reports whether another unit is in flight when a step begins.
+func (w *witness) beside(step catalog.Step) bool {
+	others := len(w.flying)
+	if w.flying[step.Unit] {
+		others--
+	}
+	return others > 0
+}
+
+// fly notes that a unit begins its flight on the target, or ends it.
+func (w *witness) fly(r catalog.StepRecord) {
+	switch {
+	case r.Step.Phase == "release" && r.State == catalog.StepBegun:
+		w.flying[r.Step.Unit] = true
+	case r.Step.Phase == "retire" && r.State == catalog.StepDone:
+		delete(w.flying, r.Step.Unit)
+	}
 }
 
 // die ends the process as a power cut would: it runs no deferred function and cleans up nothing.
