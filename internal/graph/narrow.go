@@ -17,17 +17,26 @@ func (g *Graph) UnitsWith(s Selector) map[string]bool {
 	return units
 }
 
-// Select returns the nodes of these units, those that also accepts, and all that they need, by ref.
-// It is the one rule of what belongs to a selection: of a snapshot, a restore and a move. also may
-// be nil, which accepts none.
+// Select returns the nodes of these units, what they own together with others, those that also
+// accepts, and all that these need, by ref. It is the one rule of what belongs to a selection: of a
+// snapshot, a restore and a move. also may be nil, which accepts none.
 func (g *Graph) Select(units map[string]bool, also func(*Node) bool) []*Node {
 	var start []*Node
 	for _, n := range g.Nodes {
-		if n.Unit != "" && units[n.Unit] || also != nil && also(n) {
+		if n.Unit != "" && units[n.Unit] || g.sharedBy(n, units) || also != nil && also(n) {
 			start = append(start, n)
 		}
 	}
 	return g.Closure(start)
+}
+
+// sharedBy reports whether units own a shared object together with others, such as a Secret of
+// credentials. Nothing may name it: it then belongs to them by its owners alone.
+func (g *Graph) sharedBy(n *Node, units map[string]bool) bool {
+	return n.Unit == "" && n.Shared && slices.ContainsFunc(n.Owners, func(o Owner) bool {
+		owner := g.Owner(o)
+		return owner != nil && owner.Unit != "" && units[owner.Unit]
+	})
 }
 
 // Narrow returns the graph of these units and of what they need, and the nodes that are not in it,

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -44,6 +45,31 @@ func narrowed(t *testing.T, nodes []*Node, text string) (*Graph, []*Node) {
 	}
 	whole := NewWhole(nodes, nil)
 	return whole.Narrow(whole.UnitsWith(s))
+}
+
+// TestSelectHasWhatAUnitOwnsTogetherWithOthers: nothing names the Secret, and each of its owners
+// would miss it. It is in no selection without one of them.
+func TestSelectHasWhatAUnitOwnsTogetherWithOthers(t *testing.T) {
+	cluster := func(name string) *Node {
+		return &Node{Ref: object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: "ns",
+			Name: name}, UID: "uid-" + name}
+	}
+	a, b, c := cluster("a"), cluster("b"), cluster("c")
+	secret := &Node{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: "s"}, UID: "uid-s",
+		Owners: []Owner{{Ref: a.Ref, UID: a.UID}, {Ref: b.Ref, UID: b.UID}}}
+	g := NewWhole([]*Node{a, b, c, secret}, nil)
+	for unit, want := range map[string][]string{
+		"ns/a": {a.Ref.String(), "Secret/ns/s"},
+		"ns/b": {b.Ref.String(), "Secret/ns/s"},
+		"ns/c": {c.Ref.String()},
+	} {
+		got := refs(g.Select(map[string]bool{unit: true}, nil))
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", unit, got, want)
+		}
+	}
 }
 
 // TestNarrowKeepsWholeUnitsAndWhatTheyShare: and nothing of another workload cluster. What both

@@ -97,7 +97,9 @@ func (m *run) cascades(ctx context.Context, list *versions, b *batch, units []re
 		switch {
 		case f.Severity < object.Error:
 		case f.Unit != "":
-			byUnit[f.Unit] = append(byUnit[f.Unit], f)
+			for _, unit := range append(slices.Clone(f.Users), f.Unit) {
+				byUnit[unit] = append(byUnit[unit], f)
+			}
 		case f.Code == object.CodeNotAllowed: // it may be about any of them
 			for _, u := range units {
 				byUnit[u.Name] = append(byUnit[u.Name], f)

@@ -103,7 +103,7 @@ type planner struct {
 	Input
 	nodes    []*graph.Node
 	skipped  map[*graph.Node]string   // left out, and why
-	users    map[*graph.Node][]string // units that need a shared node
+	users    map[*graph.Node][]string // units that need a shared node, or own it; sorted
 	existing map[object.Ref]string    // on the target at planning, with UID
 	left     map[*graph.Node]bool     // existing ones that another operation did not complete
 	kinds    map[object.GroupKind]kube.Kind
@@ -263,7 +263,8 @@ func (p *planner) active(yield func(*graph.Node) bool) {
 	}
 }
 
-// findUsers finds the units that need each shared node.
+// findUsers finds the units that need each shared node, or own it: a move takes an owner from the
+// source, and with the last one the node.
 func (p *planner) findUsers() {
 	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
@@ -276,6 +277,21 @@ func (p *planner) findUsers() {
 			if n.Unit != unit {
 				p.users[n] = append(p.users[n], unit)
 			}
+		}
+	}
+	for _, n := range p.nodes {
+		if n.Unit != "" {
+			continue
+		}
+		users := p.users[n]
+		for _, o := range n.Owners {
+			if owner := p.Snapshot.Graph.Owner(o); owner != nil && byUnit[owner.Unit] != nil {
+				users = append(users, owner.Unit)
+			}
+		}
+		if len(users) > len(p.users[n]) {
+			slices.Sort(users)
+			p.users[n] = slices.Compact(users)
 		}
 	}
 }

@@ -54,7 +54,12 @@ func (p *planner) skipUnneeded(plan *Plan) {
 	}
 	var selected []*graph.Node
 	for n := range p.active {
-		if n.Unit != "" && !blocked[n.Unit] || n.Unit == "" && len(p.users[n]) == 0 {
+		owned := n.Unit == "" && (len(p.users[n]) == 0 || slices.ContainsFunc(n.Owners,
+			func(o graph.Owner) bool {
+				owner := p.Snapshot.Graph.Owner(o)
+				return owner != nil && owner.Unit != "" && p.inPlan(owner.Ref) && !blocked[owner.Unit]
+			}))
+		if n.Unit != "" && !blocked[n.Unit] || owned {
 			selected = append(selected, n)
 		}
 	}

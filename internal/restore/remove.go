@@ -88,9 +88,10 @@ type lister interface {
 
 // Dependants finds the objects of a management cluster with an owner among toDelete, by UID, that
 // are not in the plan themselves: the garbage collector would delete them as soon as their last
-// owner is gone. Each one is a blocking finding gc-would-cascade; unitOf returns the unit of an
-// object in toDelete. A kind that may not be listed is a finding without a unit, and blocks all of
-// them. It lists all kinds, in the namespaces in which toDelete may own something.
+// owner is gone. Each one is a blocking finding gc-would-cascade for the units of its owners;
+// unitOf returns the unit of an object in toDelete. A kind that may not be listed is a finding
+// without a unit, and blocks all of them. It lists all kinds, in the namespaces in which toDelete
+// may own something.
 func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
@@ -161,6 +162,27 @@ func (d *dependants) add(f object.Finding) {
 	d.findings = append(d.findings, f)
 }
 
+// owned is the finding about an object that some of toDelete own. It is about the units of all of
+// them: whichever is removed last takes the object along.
+func (d *dependants) owned(ref object.Ref, owners []object.Ref) object.Finding {
+	f := object.Finding{Severity: object.Error, Code: object.CodeGCWouldCascade, Ref: ref,
+		Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
+			"garbage collector would delete it", owners[0]),
+		Hint: "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
+			"take the owner reference off it"}
+	var units []string
+	for _, owner := range owners {
+		if unit := d.unitOf(owner); unit != "" {
+			units = append(units, unit)
+		}
+	}
+	if slices.Sort(units); len(units) > 0 {
+		units = slices.Compact(units)
+		f.Unit, f.Users = units[0], units[1:]
+	}
+	return f
+}
+
 // list looks at the objects of a kind in one namespace, or in all of them.
 func (d *dependants) list(ctx context.Context, k kube.Kind, namespace string) error {
 	_, err := d.on.List(ctx, k, kube.ListOptions{Metadata: true, Namespace: namespace},
@@ -168,19 +190,16 @@ func (d *dependants) list(ctx context.Context, k kube.Kind, namespace string) er
 			meta := gjson.GetBytes(raw, "metadata")
 			ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
 				Name: meta.Get("name").String()}
+			var owners []object.Ref
 			meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-				owner, ok := d.toDelete[o.Get("uid").String()]
-				if !ok || d.planned(ref) {
-					return true
+				if owner, ok := d.toDelete[o.Get("uid").String()]; ok {
+					owners = append(owners, owner)
 				}
-				d.add(object.Finding{Severity: object.Error, Code: object.CodeGCWouldCascade,
-					Ref: ref, Unit: d.unitOf(owner),
-					Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
-						"garbage collector would delete it", owner),
-					Hint: "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
-						"take the owner reference off it"})
-				return false
+				return true
 			})
+			if len(owners) > 0 && !d.planned(ref) {
+				d.add(d.owned(ref, owners))
+			}
 			return nil
 		})
 	switch {

@@ -78,6 +78,25 @@ func TestRightsOfARollbackAreAskedBefore(t *testing.T) {
 }
 
 // TestKindsThatMayNotBeListedMayHoldDependants: nothing is deleted while they are not known.
+// TestADependantIsAFindingForTheUnitsOfAllItsOwners: one that blocked the first of them only would
+// let a move hand over the others.
+func TestADependantIsAFindingForTheUnitsOfAllItsOwners(t *testing.T) {
+	m := newMemory(t, "target", `{"kind":"Secret","metadata":{"namespace":"one","name":"s",
+		"ownerReferences":[{"uid":"c"},{"uid":"a"},{"uid":"other"},{"uid":"b"},{"uid":"shared"}]}}`)
+	toDelete := map[string]object.Ref{}
+	for _, uid := range []string{"a", "b", "c", "shared"} {
+		toDelete[uid] = object.Ref{Kind: "Cluster", Namespace: "one", Name: uid}
+	}
+	findings, err := Dependants(t.Context(), m, toDelete, func(object.Ref) bool { return false },
+		func(r object.Ref) string {
+			return map[string]string{"a": "one/a", "b": "one/b", "c": "one/c"}[r.Name]
+		})
+	if err != nil || len(findings) != 1 || findings[0].Unit != "one/a" ||
+		!slices.Equal(findings[0].Users, []string{"one/b", "one/c"}) {
+		t.Errorf("%+v, %v", findings, err)
+	}
+}
+
 func TestKindsThatMayNotBeListedMayHoldDependants(t *testing.T) {
 	m := newMemory(t, "target", `{"kind":"Cluster","metadata":{"namespace":"one","name":"w"}}`)
 	findings, err := Dependants(t.Context(), &limited{memory: m, lacks: []string{"list secrets"}},
