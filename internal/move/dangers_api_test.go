@@ -207,7 +207,7 @@ func (fx *fixture) testPrecondition(t *testing.T) {
 			u.SetFinalizers([]string{"example.test/back"})
 		})
 	}}
-	must(t, restore.Remove(t.Context(), fx.source().Reader(), b, k, ref, was.GetUID(),
+	must(t, restore.Remove(t.Context(), fx.source().Reader(), b, k, ref, was.GetUID(), "",
 		func(*unstructured.Unstructured) error { return nil }))
 	fx.report(deleted())
 	if _, err := fx.source().Reader().Get(t.Context(), k, ref.Namespace,
