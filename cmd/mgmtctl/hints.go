@@ -66,6 +66,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeGitOpsUnread:      "then add --force gitops-unread",
 
 	object.CodeProviderOlder: "--force provider-older takes the risk",
+	object.CodeFeatureGate:   "--force feature-gate moves without it",
 	object.CodePauseUnknown:  "then add --force pause-unknown",
 	object.CodeIncomplete:    "--force incomplete restores it without them",
 	object.CodeNeedMissing:   "--force need-missing takes the risk",

@@ -43,6 +43,7 @@ var checks = []preflight.Check[*checker]{
 	{Name: "gitops", Run: checkGitOps},
 	{Name: "autoscalers", Run: checkAutoscalers},
 	{Name: "rights", Run: checkRights},
+	{Name: "feature-gates", Run: checkFeatureGates},
 	{Name: "cascade", Run: checkCascade},
 	{Name: "retirement", Run: checkRetirement},
 	{Name: "policy", Run: checkPolicy},

@@ -31,6 +31,7 @@ const (
 	CodeProviderMissing    Code = "provider-missing"
 	CodeProviderNamespace  Code = "provider-namespace"
 	CodeProviderOlder      Code = "provider-older"
+	CodeFeatureGate        Code = "feature-gate"
 	CodeNotAllowed         Code = "not-allowed"
 	CodeOwnerMissing       Code = "owner-missing"
 	CodeOwnerDropped       Code = "owner-dropped"

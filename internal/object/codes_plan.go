@@ -170,6 +170,16 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next:    "Upgrade the provider with clusterctl upgrade.",
 		},
 		{
+			Code: CodeFeatureGate, Area: AreaMove, Severities: []Severity{Error, Warning, Info},
+			Forceable: true, ForcedIn: Moves,
+			Meaning: "A feature gate of a provider is on at the source and off at the target, as their " +
+				"Deployments set it. It is an error where the plan has kinds on which the controllers of " +
+				"the target would then not work, and a warning for any other gate. It is information where " +
+				"the target does not set the gate, so that the default of its version counts.",
+			Next: "Turn the gate on in the Deployment of that provider on the target. Override this when " +
+				"you know that the workload clusters do not need it.",
+		},
+		{
 			Code: CodeNotAllowed, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Meaning: "The credentials lack a right that the operation needs.",
 			Next:    "Use the credentials of an administrator, or grant the right.",
