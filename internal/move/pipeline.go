@@ -198,8 +198,8 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 }
 
 // nextBatch waits for the next units that are ready, of one group: they share a snapshot. It takes
-// them in the order of the plan, and waits a second for one that is late. There are none when all
-// that came have failed, or the run ends.
+// them in the order of the plan, and waits for Tuning.Gather for one that is late. There are none
+// when all that came have failed, or the run ends.
 func (p *pipeline) nextBatch(ctx context.Context, size int) (of *readyGroup, units []string) {
 	for p.coming > 0 {
 		var late <-chan time.Time
@@ -207,7 +207,7 @@ func (p *pipeline) nextBatch(ctx context.Context, size int) (of *readyGroup, uni
 			if of, units = p.inOrder(size); len(units) == min(size, len(of.units)) {
 				break
 			}
-			late = time.After(time.Until(p.arrived[0].at.Add(meetWait)))
+			late = time.After(time.Until(p.arrived[0].at.Add(p.Tuning.Gather)))
 		}
 		if !p.arrive(ctx, late) {
 			break

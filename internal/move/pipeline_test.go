@@ -17,7 +17,7 @@ func TestABatchTakesWhatIsReadyWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := &readyGroup{units: []string{"a/1", "a/2", "a/3", "a/4", "a/5", "a/6"}}
 		other := &readyGroup{units: []string{"b/1"}}
-		p := &pipeline{run: &run{Tuning: restore.Tuning{Concurrency: 8}},
+		p := &pipeline{run: &run{Tuning: restore.Tuning{Concurrency: 8, Gather: time.Second}},
 			arrivals: make(chan arrival, 8), coming: 7, groups: []*readyGroup{one, other}}
 		go func() {
 			for _, a := range []struct {
@@ -28,7 +28,7 @@ func TestABatchTakesWhatIsReadyWithinASecond(t *testing.T) {
 				{0, arrival{unit: "a/4", ready: true}},
 				{0, arrival{unit: "a/2", ready: true}},
 				{0, arrival{unit: "b/1", ready: true}},
-				{meetWait / 2, arrival{unit: "a/1", ready: true}},
+				{time.Second / 2, arrival{unit: "a/1", ready: true}},
 				{time.Minute, arrival{unit: "a/6", ready: true}},
 				{time.Hour, arrival{unit: "a/5"}},
 			} {
@@ -42,11 +42,11 @@ func TestABatchTakesWhatIsReadyWithinASecond(t *testing.T) {
 			units []string
 			at    time.Duration
 		}{
-			{one, []string{"a/1", "a/2"}, time.Minute + meetWait/2},
-			{one, []string{"a/4"}, time.Minute + meetWait},
-			{other, []string{"b/1"}, time.Minute + meetWait},
-			{one, []string{"a/6"}, 2*time.Minute + 3*meetWait/2},
-			{nil, nil, time.Hour + 2*time.Minute + meetWait/2},
+			{one, []string{"a/1", "a/2"}, time.Minute + time.Second/2},
+			{one, []string{"a/4"}, time.Minute + time.Second},
+			{other, []string{"b/1"}, time.Minute + time.Second},
+			{one, []string{"a/6"}, 2*time.Minute + 3*time.Second/2},
+			{nil, nil, time.Hour + 2*time.Minute + time.Second/2},
 		} {
 			of, units := p.nextBatch(t.Context(), 2)
 			if of != want.of || !slices.Equal(units, want.units) || time.Since(began) != want.at {

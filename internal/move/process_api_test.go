@@ -343,5 +343,5 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 // tuning has waits that are short enough for hundreds of moves.
 func (o order) tuning() restore.Tuning {
 	return restore.Tuning{Canary: o.Canary, Concurrency: o.Concurrency, MaxPause: o.MaxPause,
-		Settle: 20 * time.Millisecond, Wait: 30 * time.Second}
+		Settle: 20 * time.Millisecond, Gather: time.Minute, Wait: 30 * time.Second}
 }

@@ -33,6 +33,9 @@ type Tuning struct {
 	// MaxPause is of a move: a unit that is not handed over so long after its pause is given back to
 	// the source; 0 means no limit. Package move heeds it.
 	MaxPause time.Duration
+	// Gather is of a move: how long a unit that is ready waits for those before it in the plan, so
+	// that they are paused together; 0 means one second. Package move heeds it.
+	Gather time.Duration
 	// PostFlight bounds the post-flight of a unit. 0 means Wait and one second for each unit that
 	// was released: the more there are, the longer controllers take to reconcile all of them.
 	PostFlight time.Duration
@@ -61,6 +64,9 @@ func (t Tuning) WithDefaults(concurrency int) Tuning {
 	}
 	if t.Settle <= 0 {
 		t.Settle = 2 * time.Second
+	}
+	if t.Gather <= 0 {
+		t.Gather = time.Second
 	}
 	return t
 }
