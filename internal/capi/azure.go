@@ -77,7 +77,7 @@ func azureRows() []Row {
 	rows = append(rows, sameRows(Row{Source: types, Provenance: OnAPIServer, Pause: PauseWithCluster},
 		infraKind("AzureMachinePool"), infraKind("AzureMachinePoolMachine"))...)
 	return append(rows, Row{GroupKind: identity, Source: types, Provenance: OnAPIServer,
-		Pause: PauseNone, RunsCode: usesCredentials,
+		Pause: PauseNone, RunsCode: usesCredentials, Shared: true, UsersNamed: true,
 		Refs: []Reference{{Path: "spec.clientSecret", To: Secret, Required: true}}})
 }
 

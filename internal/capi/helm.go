@@ -47,6 +47,12 @@ func HelmStorageOf(r object.Ref) (all object.Ref, ok bool) {
 	return r, true
 }
 
+// IsHelmStorage reports whether a reference is one of HelmStorage, and no object.
+func IsHelmStorage(r object.Ref) bool {
+	_, secret := HelmStorageOf(r)
+	return !secret && r.GroupKind() == Secret && strings.HasPrefix(r.Name, helmStorage)
+}
+
 // helmStorage is the beginning of the names of these Secrets (helm/helm v3.19,
 // pkg/storage/storage.go, makeKey).
 const helmStorage = "sh.helm.release.v1."

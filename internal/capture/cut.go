@@ -111,6 +111,7 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 	if err := s.addRelated(ctx); err != nil {
 		return nil, err
 	}
+	s.leaveOutOwners()
 	cut := &Cut{Kinds: s.all, NotCaptured: slices.Collect(maps.Values(s.outside))}
 	omitted := slices.Collect(maps.Values(s.omitted))
 	for _, n := range cut.NotCaptured {
@@ -160,14 +161,33 @@ func (s *selection) readNamed(ctx context.Context, kinds []kube.Kind) error {
 				s.index[ref] != nil {
 				continue
 			}
-			if err := s.list(ctx, k, ref.Namespace, ref.Name, func(*graph.Node) (string, bool) {
-				return why, true
-			}); err != nil {
+			name, want := ref.Name, func(*graph.Node) (string, bool) { return why, true }
+			if capi.IsHelmStorage(ref) { // it stands for all Secrets of a release
+				name, want = "", func(n *graph.Node) (string, bool) {
+					storage, _ := capi.HelmStorageOf(n.Ref)
+					return why, storage == ref
+				}
+			}
+			if err := s.list(ctx, k, ref.Namespace, name, want); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// leaveOutOwners notes, where only some namespaces are listed, the owners that may be in others.
+func (s *selection) leaveOutOwners() {
+	if len(s.listed) == 0 {
+		return
+	}
+	for _, n := range s.nodes {
+		for i, o := range n.Owners {
+			if s.index[o.Ref] == nil && o.Namespace != "" && !s.scope.has(o.Namespace) {
+				n.Owners[i].LeftOut = true
+			}
+		}
+	}
 }
 
 // narrow makes the graph of a cut with a selector: of the workload clusters that it selects, and

@@ -111,7 +111,11 @@ func (m *run) keep(ctx context.Context, name string, b *batch) error {
 // it in the bucket, plans the copy, and stores the batch.
 func (m *run) planBatch(ctx context.Context, number int, units []string,
 	before *snapshot.Contents) (*batch, error) {
-	r, err := m.takeSnapshot(ctx, units)
+	unused, err := m.unused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := m.takeSnapshot(ctx, units, namespacesOfRefs(unused))
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -135,7 +139,8 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 		return nil, err
 	}
 	in := restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
-		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings, Copied: already}
+		Spec: m.specIn(r.Live.Graph, units, len(unused) > 0), Owners: owners, Findings: findings,
+		Copied: already}
 	if before != nil {
 		in.Before = readOnly{before}
 	}
@@ -144,32 +149,40 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 		return nil, err
 	}
 	b.Copy = *copied
-	for _, o := range b.planned() {
-		n := r.Live.Graph.Node(o.Ref)
-		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
-		if n.GroupKind() == capi.Cluster || m.Rows.Row(n.GroupKind()).PausesFirst() {
-			text, err := withoutPause(r.Contents, n.Ref)
-			if err != nil {
-				return nil, err
-			}
-			v.Content = b.contentID(text)
-		}
-		if n.Unit != "" && !m.Rows.Row(n.GroupKind()).BoundToCluster {
-			u, err := decode(r.Contents, n.Ref)
-			if err == nil {
-				v.Desired, err = b.desiredID(m.Rows, u)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		b.Source[n.Ref.String()] = v
+	if err := m.noteStates(b, r); err != nil {
+		return nil, err
 	}
 	if err := m.keep(ctx, batchName(number), b); err != nil {
 		return nil, err
 	}
 	m.batches = append(m.batches, b)
 	return b, nil
+}
+
+// noteStates notes the states of the objects that a batch copies from its snapshot.
+func (m *run) noteStates(b *batch, r *snapshot.Result) error {
+	for _, o := range b.planned() {
+		n := r.Live.Graph.Node(o.Ref)
+		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
+		if n.GroupKind() == capi.Cluster || m.Rows.Row(n.GroupKind()).PausesFirst() {
+			text, err := withoutPause(r.Contents, n.Ref)
+			if err != nil {
+				return err
+			}
+			v.Content = b.contentID(text)
+		}
+		if n.Unit != "" && !o.Late && !m.Rows.Row(n.GroupKind()).BoundToCluster {
+			u, err := decode(r.Contents, n.Ref)
+			if err == nil {
+				v.Desired, err = b.desiredID(m.Rows, u)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		b.Source[n.Ref.String()] = v
+	}
+	return nil
 }
 
 // ownersOf reads the ownership records of units.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -69,7 +70,14 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 	for p.makeReady(ctx, false); p.unitsLeft() && !m.enough(ctx) && p.haveRoom(ctx, size); {
 		of, units := p.nextBatch(ctx, size)
 		if len(units) > 0 {
-			p.unseen = append(p.unseen, p.begin(ctx, of, units))
+			f := p.begin(ctx, of, units)
+			if len(of.units) == 0 {
+				of.before = nil
+			}
+			if len(f.units) == 0 && p.stuck(len(units)) { // none could be paused
+				break
+			}
+			p.unseen = append(p.unseen, f)
 			size = m.batchSize()
 		}
 		p.makeReady(ctx, false)
@@ -97,7 +105,7 @@ func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 		canary := slices.Contains(f.units, p.Tuning.Canary)
 		if !canary && p.gotTo(f, p.results.atWork) || p.gotOn(ctx, f) {
 			p.lost, p.came, p.unwell = 0, true, append(p.unwell, f)
-		} else if p.stuck(f) {
+		} else if p.stuck(len(f.units)) {
 			return false
 		}
 	}
@@ -105,7 +113,7 @@ func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 		f := p.unwell[0]
 		_ = f.well.over(ctx)
 		p.unwell = p.unwell[1:]
-		if !p.gotTo(f, p.results.well) && !p.gotOn(ctx, f) && p.stuck(f) {
+		if !p.gotTo(f, p.results.well) && !p.gotOn(ctx, f) && p.stuck(len(f.units)) {
 			return false
 		}
 	}
@@ -115,10 +123,10 @@ func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 // mostLost is how many units in a row may fail, while others came on before.
 const mostLost = 1
 
-// stuck counts a flight of which no unit came on, and reports whether no further units are paused:
-// the first ones failed, or more than mostLost in a row.
-func (p *pipeline) stuck(f *flight) bool {
-	p.lost += len(f.units)
+// stuck counts the units of a batch of which none came on, and reports whether no further units are
+// paused: the first ones failed, or more than mostLost in a row.
+func (p *pipeline) stuck(units int) bool {
+	p.lost += units
 	return !p.came || p.lost > mostLost
 }
 
@@ -168,12 +176,19 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 		units: slices.Clone(units)}
 	m.goTogether(units)
 	of.work.Go(func() error {
-		var ready []string
+		var mu sync.Mutex
+		sent := map[string]bool{}
+		arrive := func(a arrival) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !sent[a.unit] {
+				sent[a.unit] = true
+				arrivals <- a // has room for all units
+			}
+		}
 		defer func() {
 			for _, unit := range units {
-				if !slices.Contains(ready, unit) {
-					arrivals <- arrival{unit: unit}
-				}
+				arrive(arrival{unit: unit})
 			}
 		}()
 		defer of.written.end()
@@ -182,13 +197,13 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 			of.before = m.preCopy(ctx, locked, of.since, of.written)
 		}
 		of.written.end()
-		ready = m.all(ctx, locked, func(unit string) error {
+		m.all(ctx, locked, func(unit string) error {
 			_, nodes, err := m.sourceUnit(ctx, unit, of.since)
 			if err == nil {
 				err = m.awaitFirst(ctx, nodes)
 			}
 			if err == nil {
-				arrivals <- arrival{unit: unit, ready: true}
+				arrive(arrival{unit: unit, ready: true})
 			}
 			return err
 		})

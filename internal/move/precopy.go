@@ -120,18 +120,9 @@ func (m *run) planPreCopy(ctx context.Context, units []string, v *sourceCapture)
 	if err != nil {
 		return nil, err
 	}
-	spec := m.Plan.Spec.copySpec(units)
-	spec.Selection = restore.Selection{} // the capture has only the namespaces of these units
-	for _, unit := range units {
-		key, err := object.ParseKey(unit)
-		if err != nil {
-			return nil, err
-		}
-		spec.Selection.Workloads = append(spec.Selection.Workloads, key)
-	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: readOnly{v.contents},
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   spec, Owners: owners, Asked: m.asked})
+		Spec:   m.specIn(v.graph, units, false), Owners: owners, Asked: m.asked})
 	if err != nil {
 		return nil, err
 	}

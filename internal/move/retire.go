@@ -153,6 +153,9 @@ func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) err
 	leaving := map[types.UID]bool{}
 	in := map[object.Ref]bool{}
 	for _, o := range u.Objects {
+		if o.Action == restore.Skip {
+			continue
+		}
 		in[o.Ref] = true
 		leaving[types.UID(b.Source[o.Ref.String()].UID)] = true
 	}

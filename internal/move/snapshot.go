@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capture"
@@ -26,11 +27,13 @@ const snapshotTTL = 7 * 24 * time.Hour
 // store (invariant I2), and adds it to the index. It has the scope of the operation, and holds the
 // namespaces of the units, with what they need of others: so its cost, which is part of the pause,
 // does not depend on the size of the source.
-func (m *run) takeSnapshot(ctx context.Context, units []string) (*snapshot.Result, error) {
+// Besides them it holds the namespaces of others.
+func (m *run) takeSnapshot(ctx context.Context, units, others []string) (*snapshot.Result, error) {
 	o := m.Source.options
 	o.Store, o.Writer, o.Progress = m.Store, m.Program, m.Journal.Progress
 	o.Operation, o.TTL = m.Operation, snapshotTTL
-	o.Scope.Namespaces, o.WithoutRelated, o.ListScope = m.namespacesOf(units[0]), true, true
+	o.Scope.Namespaces = slices.Concat(m.namespacesOf(units[0]), others)
+	o.WithoutRelated, o.ListScope = true, true
 	var err error
 	if o.Known, err = m.Catalog.HighestSequence(ctx, m.Store.ID(), o.SourceUID); err != nil {
 		return nil, err
