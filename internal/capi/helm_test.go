@@ -15,3 +15,14 @@ func TestHelmStorageBelongsToTheWorkloadClusterOfItsReleaseName(t *testing.T) {
 		}
 	}
 }
+
+func TestHelmStorageStandsForSecretsAndIsNone(t *testing.T) {
+	for _, all := range HelmStorage("web", "team-a") {
+		secret := all
+		secret.Name += ".v3"
+		if storage, ok := HelmStorageOf(secret); !ok || storage != all || IsHelmStorage(secret) ||
+			!IsHelmStorage(all) {
+			t.Errorf("%s is in the storage %s: %t", secret, storage, ok)
+		}
+	}
+}

@@ -262,6 +262,13 @@ func (b *batch) units() []string {
 	return names
 }
 
+// unitsOf returns the units of a batch, from which a flight may take those that it gives back.
+func (m *run) unitsOf(b *batch) []restore.Unit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(b.Copy.Units)
+}
+
 // load captures the contents of a batch that an earlier run planned. The source must be unchanged
 // in all units that are not handed over. Without the source the contents are those of the snapshot.
 func (m *run) load(ctx context.Context, b *batch) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -80,7 +81,9 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 			p.unseen = append(p.unseen, f)
 			size = m.batchSize()
 		}
-		p.makeReady(ctx, false)
+		if p.makeReady(ctx, false); len(units) == 0 && p.awaitsCanary() {
+			break // it failed
+		}
 	}
 	for _, of := range p.groups {
 		if err := of.work.Wait(); err != nil { // a panic
@@ -369,8 +372,10 @@ func (m *run) unpauseOthers(ctx context.Context, step func(unit string) catalog.
 			return
 		}
 		if err == nil && (state == "" || state == catalog.StepUndone) || m.over(u.Name) ||
-			m.hasFailed(u.Name) || slices.ContainsFunc(m.batches,
-			func(b *batch) bool { return slices.Contains(b.units(), u.Name) }) {
+			m.hasFailed(u.Name) || slices.ContainsFunc(m.batches, func(b *batch) bool {
+			return slices.ContainsFunc(m.unitsOf(b),
+				func(of restore.Unit) bool { return of.Name == u.Name && !of.Blocked })
+		}) {
 			continue
 		}
 		m.unpauseSource(ctx, u.Name)

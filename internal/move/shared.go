@@ -76,7 +76,7 @@ func (m *run) finishShared(ctx context.Context) error {
 // anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the
 // batch are on the target.
 func (m *run) anyHandedOver(ctx context.Context, b *batch) (bool, error) {
-	for _, u := range b.Copy.Units {
+	for _, u := range m.unitsOf(b) {
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
 		if err != nil || state == catalog.StepDone {
 			return err == nil, err
