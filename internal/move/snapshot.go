@@ -26,14 +26,18 @@ const snapshotTTL = 7 * 24 * time.Hour
 // takeSnapshot creates the snapshot that a batch is copied from, verifies its structure in the
 // store (invariant I2), and adds it to the index. It has the scope of the operation, and holds the
 // namespaces of the units, with what they need of others: so its cost, which is part of the pause,
-// does not depend on the size of the source.
-// Besides them it holds the namespaces of others.
+// does not depend on the size of the source. It holds the namespaces in others as well, and the
+// whole source when these are more than it takes less time to list one by one.
 func (m *run) takeSnapshot(ctx context.Context, units, others []string) (*snapshot.Result, error) {
 	o := m.Source.options
 	o.Store, o.Writer, o.Progress = m.Store, m.Program, m.Journal.Progress
 	o.Operation, o.TTL = m.Operation, snapshotTTL
-	o.Scope.Namespaces = slices.Concat(m.namespacesOf(units[0]), others)
-	o.WithoutRelated, o.ListScope = true, true
+	namespaces := slices.Compact(slices.Sorted(slices.Values(
+		slices.Concat(m.namespacesOf(units[0]), others))))
+	if len(namespaces) <= kube.ManyNamespaces {
+		o.Scope.Namespaces, o.ListScope = namespaces, true
+	}
+	o.WithoutRelated = true
 	var err error
 	if o.Known, err = m.Catalog.HighestSequence(ctx, m.Store.ID(), o.SourceUID); err != nil {
 		return nil, err

@@ -53,12 +53,18 @@ func (m *run) specIn(g *graph.Graph, units []string, unused bool) restore.Spec {
 	if unused && len(all.Namespaces) == 0 && len(all.Workloads) == 0 && all.Selector == "" {
 		return spec
 	}
-	spec.Selection = restore.Selection{}
+	var there, keys []object.Key
 	for _, unit := range units {
-		if key, err := object.ParseKey(unit); err == nil {
-			spec.Selection.Workloads = append(spec.Selection.Workloads, key)
+		key, _ := object.ParseKey(unit)
+		keys = append(keys, key)
+		if ref, _ := clusterRef(unit); g.Node(ref) != nil {
+			there = append(there, key)
 		}
 	}
+	if len(there) == 0 {
+		there = keys // an error says that they are gone; one of several must not fail the others
+	}
+	spec.Selection = restore.Selection{Workloads: there}
 	for _, namespace := range all.Namespaces {
 		if unused && g.Node(object.Ref{Kind: kube.NamespaceKind.Kind, Name: namespace}) != nil {
 			spec.Selection.Namespaces = append(spec.Selection.Namespaces, namespace)

@@ -271,13 +271,17 @@ func TestSnapshotsOfAnOperationStayUntilItIsSettledAndTheyExpire(t *testing.T) {
 	st := openPlain(t, b)
 	w := &taker{st: st, source: sourceA}
 	of := store.OperationScope(sourceA, "move-1")
-	inFlight := func(e *store.Envelope) {
-		e.Scope, e.Partial, e.Expires = &of, true, b.time().Add(24*time.Hour)
+	inFlight := func() store.Signed {
+		b.pass(time.Minute)
+		w.lastTree = store.Tree{} // it reuses nothing
+		return w.take(t, b.time(), func(e *store.Envelope) {
+			e.Scope, e.Partial, e.Expires = &of, true, b.time().Add(24*time.Hour)
+		})
 	}
 	b.pass(time.Hour)
 	w.take(t, b.time(), nil)
-	w.take(t, b.time(), inFlight)
-	last := w.take(t, b.time(), inFlight)
+	inFlight()
+	last := inFlight()
 	o := options(st, b, Policy{Last: 1})
 	used := map[store.SnapshotID]string{last.ID: "move-1"} // an operation names the last one
 	o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
@@ -291,7 +295,7 @@ func TestSnapshotsOfAnOperationStayUntilItIsSettledAndTheyExpire(t *testing.T) {
 	if got := left(t, st); got != "a1" {
 		t.Errorf("afterwards %s are left", got)
 	}
-	w.take(t, b.time(), inFlight)
+	inFlight()
 	b.pass(DefaultGrace + time.Hour)
 	mustPrune(t, o)
 	if got := left(t, st); got != "a1 a4" {
