@@ -182,12 +182,7 @@ func (o *operator) runAndSuspend(at moment, args ...string) *suspended {
 	o.t.Helper()
 	watcher := o.watch(at)
 	defer func() { watcher.Stop() }()
-	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
-	if err := cmd.Start(); err != nil {
-		o.t.Fatalf("start mgmtctl: %v", err)
-	}
-	done := make(chan output, 1)
-	go func() { done <- ended(cmd, cmd.Wait(), stdout, stderr) }()
+	process, done := o.begin(args...)
 	for {
 		select {
 		case out := <-done:
@@ -196,10 +191,10 @@ func (o *operator) runAndSuspend(at moment, args ...string) *suspended {
 			if !open {
 				watcher = o.watch(at)
 			} else if at.reached(event) {
-				if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				if err := process.Signal(syscall.SIGSTOP); err != nil {
 					o.t.Fatal(err)
 				}
-				return &suspended{o, cmd.Process, done}
+				return &suspended{o, process, done}
 			}
 		}
 	}

@@ -210,6 +210,18 @@ type moment struct {
 	reached         func(watch.Event) bool
 }
 
+// begin starts a command, and returns its process and what it has said once it ends.
+func (o *operator) begin(args ...string) (*os.Process, <-chan output) {
+	o.t.Helper()
+	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
+	if err := cmd.Start(); err != nil {
+		o.t.Fatalf("start mgmtctl: %v", err)
+	}
+	done := make(chan output, 1)
+	go func() { done <- ended(cmd, cmd.Wait(), stdout, stderr) }()
+	return cmd.Process, done
+}
+
 // runAndKill starts a command and kills it with kill -9 at a moment.
 func (o *operator) runAndKill(at moment, args ...string) {
 	o.t.Helper()
@@ -222,16 +234,11 @@ func (o *operator) runAndInterrupt(at moment, kill func(*os.Process), code int,
 	o.t.Helper()
 	watcher := o.watch(at)
 	defer func() { watcher.Stop() }()
-	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
-	if err := cmd.Start(); err != nil {
-		o.t.Fatalf("start mgmtctl: %v", err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	process, done := o.begin(args...)
 	for {
 		select {
-		case err := <-done:
-			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
+		case out := <-done:
+			o.t.Fatalf("it ended before it was killed:\n%s", out.text())
 		case event, open := <-watcher.ResultChan():
 			if !open {
 				// A busy API server ended the watch. A new one begins with the objects that exist.
@@ -241,8 +248,8 @@ func (o *operator) runAndInterrupt(at moment, kill func(*os.Process), code int,
 			if !at.reached(event) {
 				continue
 			}
-			kill(cmd.Process)
-			out := ended(cmd, <-done, stdout, stderr)
+			kill(process)
+			out := <-done
 			o.assertOutput(out, code)
 			return out
 		}

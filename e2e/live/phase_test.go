@@ -79,25 +79,20 @@ const timeBetweenLooks = 50 * time.Millisecond
 func (o *operator) runInto(wanted []string, args ...string) (out output, killed bool) {
 	o.t.Helper()
 	began := time.Now()
-	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
-	if err := cmd.Start(); err != nil {
-		o.t.Fatalf("start mgmtctl: %v", err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	process, done := o.begin(args...)
 	for {
 		select {
-		case err := <-done:
-			return ended(cmd, err, stdout, stderr), false
+		case out = <-done:
+			return out, false
 		case <-time.After(timeBetweenLooks):
 		}
-		_ = cmd.Process.Signal(syscall.SIGSTOP)
+		_ = process.Signal(syscall.SIGSTOP)
 		if slices.Contains(wanted, o.phaseOfSuspended(began)) || time.Since(began) > longestRun {
-			_ = cmd.Process.Kill()
-			out = ended(cmd, <-done, stdout, stderr)
+			_ = process.Kill()
+			out = <-done
 			return out, out.code == codeKilled
 		}
-		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = process.Signal(syscall.SIGCONT)
 	}
 }
 

@@ -45,18 +45,13 @@ func (o *operator) testKilledAtRandom() {
 // runFor runs a command and kills it with kill -9 after a time, unless it has ended before.
 func (o *operator) runFor(lived time.Duration, args ...string) (out output, killed bool) {
 	o.t.Helper()
-	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
-	if err := cmd.Start(); err != nil {
-		o.t.Fatalf("start mgmtctl: %v", err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	process, done := o.begin(args...)
 	select {
-	case err := <-done:
-		return ended(cmd, err, stdout, stderr), false
+	case out = <-done:
+		return out, false
 	case <-time.After(lived):
-		_ = cmd.Process.Kill()
-		out = ended(cmd, <-done, stdout, stderr)
+		_ = process.Kill()
+		out = <-done
 		return out, out.code == codeKilled
 	}
 }

@@ -128,11 +128,9 @@ func (l *captureCache) run(ctx context.Context, v *sourceCapture) {
 	}
 }
 
-func (v *sourceCapture) finished() bool { return isClosed(v.done) }
-
-func isClosed(c <-chan struct{}) bool {
+func (v *sourceCapture) finished() bool {
 	select {
-	case <-c:
+	case <-v.done:
 		return true
 	default:
 		return false

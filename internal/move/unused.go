@@ -14,6 +14,16 @@ import (
 // made of now, and that no batch has brought to the target. They move because their namespaces do,
 // or everything, with the next batch.
 func (m *run) unused(ctx context.Context) ([]object.Ref, error) {
+	var unused []object.Ref
+	for _, o := range m.Plan.Copy.Shared.Objects {
+		if o.Action != restore.Skip && len(o.Users) == 0 &&
+			o.GroupKind() != kube.NamespaceKind.GroupKind {
+			unused = append(unused, o.Ref)
+		}
+	}
+	if len(unused) == 0 {
+		return nil, nil
+	}
 	moved := map[object.Ref]bool{}
 	for _, b := range m.batches {
 		handedOver, err := m.anyHandedOver(ctx, b)
@@ -24,14 +34,7 @@ func (m *run) unused(ctx context.Context) ([]object.Ref, error) {
 			moved[o.Ref] = moved[o.Ref] || handedOver
 		}
 	}
-	var unused []object.Ref
-	for _, o := range m.Plan.Copy.Shared.Objects {
-		if o.Action != restore.Skip && len(o.Users) == 0 && !moved[o.Ref] &&
-			o.GroupKind() != kube.NamespaceKind.GroupKind {
-			unused = append(unused, o.Ref)
-		}
-	}
-	return unused, nil
+	return slices.DeleteFunc(unused, func(r object.Ref) bool { return moved[r] }), nil
 }
 
 func namespacesOfRefs(refs []object.Ref) (found []string) {
