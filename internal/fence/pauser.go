@@ -39,6 +39,8 @@ type Pauser struct {
 	kinds  []kube.Kind
 	rows   *capi.Table
 	slots  chan struct{} // limits concurrent reads of objects
+	// labeled reads the objects of a workload cluster together.
+	labeled kube.Labeled
 }
 
 // pauserReads is how many objects a Pauser reads at once.
@@ -47,7 +49,7 @@ const pauserReads = 8
 // NewPauser returns a Pauser. Nil rows are the built-in table.
 func NewPauser(r Reader, w Writer, kinds []kube.Kind, rows *capi.Table) *Pauser {
 	return &Pauser{reader: r, writer: w, kinds: kinds, rows: rows,
-		slots: make(chan struct{}, pauserReads)}
+		slots: make(chan struct{}, pauserReads), labeled: kube.Labeled{Lists: r}}
 }
 
 // Change reads an object, lets fn change it and writes it. It repeats that after a conflict.
@@ -180,22 +182,15 @@ func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Prob
 	var mu sync.Mutex
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(16)
-	for _, n := range p.WithPause(nodes) {
-		k, _ := kube.FindKind(p.kinds, n.GroupKind())
+	nodes = p.WithPause(nodes)
+	read := p.readTogether(ctx, nodes)
+	for _, n := range nodes {
 		p.slots <- struct{}{}
 		g.Go(func() error {
 			defer func() { <-p.slots }()
-			u, err := p.reader.Get(ctx, k, n.Namespace, n.Name)
-			var why string
-			switch {
-			case apierrors.IsNotFound(err):
-				return nil
-			case err != nil && kube.Transient(err):
-				why = err.Error()
-			case err != nil:
+			why, err := p.problem(ctx, n, read[n.Ref], problem)
+			if err != nil {
 				return fmt.Errorf("%s: %w", n.Ref, err)
-			default:
-				why = problem(n, u)
 			}
 			if why != "" {
 				mu.Lock()
@@ -211,4 +206,68 @@ func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Prob
 	// first: in which order a return reads a variable and calls a function is not specified
 	err = g.Wait()
 	return left, first, err
+}
+
+// readTogether reads, with one LIST each, what objects have the label of the same workload cluster,
+// and returns their bytes, of those for which that pays (kube.Labeled).
+func (p *Pauser) readTogether(ctx context.Context, nodes []*graph.Node) map[object.Ref][]byte {
+	type list struct {
+		kind                object.GroupKind
+		namespace, workload string
+	}
+	names := map[list]map[string]bool{}
+	for _, n := range nodes {
+		l := list{n.GroupKind(), n.Namespace, n.Cluster}
+		if n.Cluster == "" {
+			continue
+		}
+		if names[l] == nil {
+			names[l] = map[string]bool{}
+		}
+		names[l][n.Name] = true
+	}
+	var mu sync.Mutex
+	read := map[object.Ref][]byte{}
+	var g task.Group
+	for l, wanted := range names {
+		p.slots <- struct{}{}
+		g.Go(func() error {
+			defer func() { <-p.slots }()
+			k, _ := kube.FindKind(p.kinds, l.kind)
+			found := p.labeled.Read(ctx, k, l.namespace, capi.LabelClusterName+"="+l.workload, wanted)
+			mu.Lock()
+			defer mu.Unlock()
+			for name, raw := range found {
+				read[object.Ref{Group: l.kind.Group, Kind: l.kind.Kind, Namespace: l.namespace,
+					Name: name}] = raw
+			}
+			return nil
+		})
+	}
+	g.Finish()
+	return read
+}
+
+// problem says what is wrong with an object; "" when nothing is, or when it is gone. read is what
+// was just read of it; it is read here when that is nil.
+func (p *Pauser) problem(ctx context.Context, n *graph.Node, read []byte, find Problem) (string,
+	error) {
+	if read != nil {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(read); err != nil {
+			return "", kube.SafeError(n.GroupKind(), err)
+		}
+		return find(n, u), nil
+	}
+	k, _ := kube.FindKind(p.kinds, n.GroupKind())
+	u, err := p.reader.Get(ctx, k, n.Namespace, n.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil && kube.Transient(err):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	}
+	return find(n, u), nil
 }

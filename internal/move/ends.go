@@ -104,10 +104,15 @@ func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) 
 		return Mgmt{}, err
 	}
 	providers, err := m.Providers(ctx, kinds)
+	options := snapshot.OptionsFor(m, rows)
+	// They take a client of their own, with the discovery of that, which is long in a pause.
+	options.Providers = func(context.Context, []kube.Kind) ([]kube.Provider, error) {
+		return providers, nil
+	}
 	return Mgmt{
 		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: m.Writer(),
 		Prober: m.Prober(), Kinds: kinds, Providers: providers,
-		options: snapshot.OptionsFor(m, rows),
+		options: options,
 	}, err
 }
 

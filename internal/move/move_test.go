@@ -110,20 +110,29 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 }
 
 // TestBatchesOfALargeFleetAreLarger: its snapshots take longer, so that fewer of them are taken.
+// Groups grow in any fleet.
 func TestBatchesOfALargeFleetAreLarger(t *testing.T) {
-	for _, tt := range []struct{ units, concurrency, group, batch int }{
-		{units: 6, concurrency: 8, group: 6, batch: 2},
-		{units: 100, concurrency: 8, group: 8, batch: 4},
-		{units: 1000, concurrency: 8, group: 8, batch: 8},
-		{units: 1000, concurrency: 3, group: 3, batch: 3},
-		{units: 6, concurrency: 1, group: 1, batch: 1},
+	for _, tt := range []struct {
+		units, concurrency int
+		groups             []int // the first ones
+		batch              int
+	}{
+		{units: 6, concurrency: 8, groups: []int{1, 2, 3}, batch: 2},
+		{units: 100, concurrency: 8, groups: []int{1, 2, 4, 8, 8}, batch: 4},
+		{units: 1000, concurrency: 8, groups: []int{1, 2, 4, 8, 8}, batch: 8},
+		{units: 1000, concurrency: 3, groups: []int{1, 2, 3, 3}, batch: 3},
+		{units: 6, concurrency: 1, groups: []int{1, 1}, batch: 1},
 	} {
 		m := &run{Plan: &Plan{}, Tuning: restore.Tuning{Concurrency: tt.concurrency}}
 		for i := range tt.units {
 			m.Plan.Copy.Units = append(m.Plan.Copy.Units, restore.Unit{Name: fmt.Sprint("n/", i)})
 		}
-		if got := m.unplanned(); len(got[0]) != tt.group || m.batchSize() != tt.batch {
-			t.Errorf("%+v: a group of %d, batches of %d", tt, len(got[0]), m.batchSize())
+		var groups []int
+		for _, group := range m.unplanned() {
+			groups = append(groups, len(group))
+		}
+		if got := groups[:len(tt.groups)]; !slices.Equal(got, tt.groups) || m.batchSize() != tt.batch {
+			t.Errorf("%+v: groups of %v, batches of %d", tt, got, m.batchSize())
 		}
 	}
 }

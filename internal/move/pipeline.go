@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/task"
@@ -45,7 +46,9 @@ type pipeline struct {
 // readyGroup are units that are locked and copied together before they are paused: they share
 // captures.
 type readyGroup struct {
-	since  time.Time
+	since time.Time
+	// nodes are the objects of units, as a capture shows them that began after since.
+	nodes  map[string][]*graph.Node
 	before *snapshot.Contents // of the pre-copy; may be nil
 	// written is over once nothing but waits for acknowledgements is left to do for a unit.
 	written *meeting
@@ -73,7 +76,7 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 		if len(units) > 0 {
 			f := p.begin(ctx, of, units)
 			if len(of.units) == 0 {
-				of.before = nil
+				of.before, of.nodes = nil, nil
 			}
 			if len(f.units) == 0 && p.stuck(len(units)) { // none could be paused
 				break
@@ -145,23 +148,25 @@ func (p *pipeline) unitsLeft() bool {
 	return p.coming > 0 || len(p.arrived) > 0 || len(p.waiting) > 0
 }
 
-// makeReady locks and copies the next groups, and returns once they are written to the target. It
-// does so before the last units that are ready are paused, and with idle, which says that none is
-// ready, even further ahead. Units that cannot be locked fail.
+// makeReady locks and copies the next group, and returns once it is written to the target. It does
+// so before the last units that are ready are paused. With idle, which says that none is ready, it
+// goes on with further groups until one is. Units that cannot be locked fail.
 func (p *pipeline) makeReady(ctx context.Context, idle bool) {
 	for len(p.waiting) > 0 && !p.enough(ctx) && !p.awaitsCanary() {
-		most := p.Tuning.Concurrency / 2
+		begun, most := p.coming+len(p.arrived), p.Tuning.Concurrency/2
 		if idle {
 			most = readyAhead*p.Tuning.Concurrency - len(p.waiting[0])
 		}
-		if p.coming > 0 && p.coming > most {
+		if begun > 0 && begun > most {
 			return
 		}
 		of := p.run.makeReady(ctx, p.waiting[0], p.arrivals)
 		p.coming += len(p.waiting[0])
 		p.groups, p.waiting = append(p.groups, of), p.waiting[1:]
 		_ = of.written.over(ctx)
-		idle = idle && len(p.arrivals) == 0
+		if !idle || len(p.arrivals) > 0 {
+			return
+		}
 	}
 }
 
@@ -175,8 +180,8 @@ func (p *pipeline) awaitsCanary() bool {
 // makeReady locks units, copies them, and then waits for the controllers that take long to
 // acknowledge a pause, in a goroutine of its own. Each unit arrives once, ready or failed.
 func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arrival) *readyGroup {
-	of := &readyGroup{since: time.Now(), written: newMeeting(units),
-		units: slices.Clone(units)}
+	of := &readyGroup{since: time.Now(), written: newMeeting(units), units: slices.Clone(units),
+		nodes: map[string][]*graph.Node{}}
 	m.goTogether(units)
 	of.work.Go(func() error {
 		var mu sync.Mutex
@@ -195,16 +200,18 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 			}
 		}()
 		defer of.written.end()
-		locked := m.all(ctx, units, func(unit string) error { return m.lockUnit(ctx, unit, of.since) })
+		locked := m.all(ctx, units, func(unit string) (err error) {
+			if err = m.lockUnit(ctx, unit, of.since); err == nil {
+				err = m.find(ctx, of, unit)
+			}
+			return err
+		})
 		if len(locked) > 0 && ctx.Err() == nil {
 			of.before = m.preCopy(ctx, locked, of.since, of.written)
 		}
 		of.written.end()
 		m.all(ctx, locked, func(unit string) error {
-			_, nodes, err := m.sourceUnit(ctx, unit, of.since)
-			if err == nil {
-				err = m.awaitFirst(ctx, nodes)
-			}
+			err := m.awaitFirst(ctx, of.nodes[unit])
 			if err == nil {
 				arrive(arrival{unit: unit, ready: true})
 			}
@@ -213,6 +220,15 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 		return nil
 	})
 	return of
+}
+
+// find notes the objects of a unit of a group.
+func (m *run) find(ctx context.Context, of *readyGroup, unit string) error {
+	_, nodes, err := m.sourceUnit(ctx, unit, of.since)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of.nodes[unit] = nodes
+	return err
 }
 
 // nextBatch waits for the next units that are ready, of one group: they share a snapshot. It takes
@@ -264,12 +280,17 @@ func (p *pipeline) drop(unit string) {
 	}
 }
 
+// idleAfter is how long none is ready before further groups are made ready. A unit that is ready at
+// once goes first: those that come after it are made ready while the target begins to work on it.
+const idleAfter = time.Second / 2
+
 // arrive waits for the next unit that is ready, and for all others that are by then. It reports
-// false when none came before late or the end of the run. Without late, and when none is there,
-// further groups are made ready first.
+// false when none came before late or the end of the run. Without late, and when none comes soon,
+// further groups are made ready.
 func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
-	if late == nil && len(p.arrivals) == 0 {
-		p.makeReady(ctx, true)
+	var idle <-chan time.Time
+	if late == nil {
+		idle = time.After(idleAfter)
 	}
 	note := func(a arrival) {
 		if p.coming--; !a.ready {
@@ -279,13 +300,20 @@ func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
 		a.at = time.Now()
 		p.arrived = append(p.arrived, a)
 	}
-	select {
-	case a := <-p.arrivals:
-		note(a)
-	case <-late:
-		return false
-	case <-ctx.Done():
-		return false
+	for none := true; none; {
+		select {
+		case a := <-p.arrivals:
+			note(a)
+			none = false
+		case <-idle:
+			if len(p.arrivals) == 0 {
+				p.makeReady(ctx, true)
+			}
+		case <-late:
+			return false
+		case <-ctx.Done():
+			return false
+		}
 	}
 	for len(p.arrivals) > 0 {
 		note(<-p.arrivals)
@@ -308,7 +336,7 @@ func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) *f
 	p.goTogether(units)
 	together := newPausing(units)
 	f := newFlight(p.all(ctx, units, func(unit string) error {
-		return p.pause(ctx, unit, of.since, together)
+		return p.pause(ctx, unit, of, together)
 	}))
 	var b *batch
 	if len(f.units) > 0 && ctx.Err() == nil {

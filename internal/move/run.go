@@ -216,7 +216,9 @@ func (m *run) over(unit string) bool {
 }
 
 // unplanned divides the units that no batch holds yet into groups that are made ready together:
-// first the canary alone, then as many as may be in flight.
+// first the canary or another one alone, and in each further group twice as many, up to as many as
+// may be in flight. So the first ones are soon paused, and the next ones are made ready while the
+// target begins to work on them.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
 	for _, b := range m.batches {
@@ -235,10 +237,15 @@ func (m *run) unplanned() [][]string {
 		}
 	}
 	var groups [][]string
+	size := 1
 	if canary != nil {
-		groups = append(groups, canary)
+		groups, size = append(groups, canary), 2
 	}
-	return slices.AppendSeq(groups, slices.Chunk(names, m.Tuning.Concurrency))
+	for len(names) > 0 {
+		size = min(size, m.Tuning.Concurrency, len(names))
+		groups, names, size = append(groups, names[:size]), names[size:], 2*size
+	}
+	return groups
 }
 
 // batchSize is how many units are paused together, after the first one, which is alone. A small

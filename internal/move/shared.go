@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -94,8 +95,9 @@ func (m *run) retireShared(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begun := map[object.Ref]bool{} // their removal, by a later batch, which has them as well
 	for _, b := range slices.Backward(m.batches) {
-		objects, err := m.unneeded(ctx, v, b)
+		objects, err := m.unneeded(ctx, v, b, begun)
 		if err != nil || len(objects) == 0 {
 			if err != nil {
 				return err
@@ -104,6 +106,9 @@ func (m *run) retireShared(ctx context.Context) error {
 		}
 		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + b.suffix()},
 			func(ctx context.Context, _ *catalog.StepHandle) error {
+				for _, o := range objects {
+					begun[o.Ref] = true
+				}
 				return retryRefused(ctx, func() error { return m.removeAll(ctx, b, objects) })
 			})
 		if err != nil {
@@ -125,8 +130,10 @@ func retryRefused(ctx context.Context, fn func() error) error {
 }
 
 // unneeded returns, in order, the shared objects of a batch that no object on the source needs any
-// more. Objects with users that the graph does not show (mayHaveUsers) stay.
-func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]restore.Object, error) {
+// more, without those whose removal was begun. Objects with users that the graph does not show
+// (mayHaveUsers) stay.
+func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch,
+	begun map[object.Ref]bool) ([]restore.Object, error) {
 	g := v.graph
 	leaving := map[object.Ref]bool{}
 	for _, o := range b.Copy.Shared.Objects {
@@ -150,6 +157,7 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 			toDelete[b.Source[ref.String()].UID] = ref
 		}
 	}
+	maps.DeleteFunc(toDelete, func(_ string, ref object.Ref) bool { return begun[ref] })
 	if err := m.leaveDifferent(ctx, toDelete, leaving); err != nil || len(toDelete) == 0 {
 		return nil, err
 	}
@@ -169,7 +177,7 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 		return nil, errors.Join(errs...) // they stay: they do no harm
 	}
 	return slices.DeleteFunc(slices.Clone(b.Copy.Shared.Objects),
-		func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+		func(o restore.Object) bool { return !leaving[o.Ref] || begun[o.Ref] }), nil
 }
 
 // orphaned reports whether ref is a ClusterResourceSetBinding whose Cluster is gone. The

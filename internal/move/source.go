@@ -97,21 +97,22 @@ func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, change
 // pause pauses a unit of the source that is locked, and waits for every object that acknowledges a
 // pause. What PauseFirst has paused comes first, while the workload cluster is at work, and the
 // units of a batch wait for each other before their Clusters are paused.
-func (m *run) pause(ctx context.Context, unit string, since time.Time, together *pausing) error {
+func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *pausing) error {
 	defer together.leave(unit)
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		if err := beginSince(ctx, h); err != nil {
 			return err
 		}
-		ref, nodes, err := m.sourceUnit(ctx, unit, since)
+		ref, err := clusterRef(unit)
 		if err != nil {
 			return err
 		}
+		nodes := of.nodes[unit]
 		holder, err := m.lockHolder(ctx, ref)
 		switch {
 		case err != nil:
 		case holder != m.lock(): // an earlier run locked it, or died while it gave it back
-			err = m.lockFirst(ctx, h, since)
+			err = m.lockFirst(ctx, h, of.since)
 		default:
 			err = m.pauseFirst(ctx, unit, ref, nodes) // those that are new
 		}

@@ -19,15 +19,22 @@ import (
 )
 
 // checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
-// ever overwritten.
+// ever overwritten. What a pre-copy has as it is now is not read: the run verifies it.
 func checkCollisions(ctx context.Context, p *planner) error {
 	var there, clusters []*graph.Node
 	for n := range p.active {
-		if p.existing[n.Ref] != "" {
+		if p.existing[n.Ref] == "" {
+			continue
+		}
+		if n.GroupKind() == capi.Cluster {
+			clusters = append(clusters, n)
+		}
+		current, err := p.isCurrentCopy(n)
+		if err != nil {
+			return err
+		}
+		if !current {
 			there = append(there, n)
-			if n.GroupKind() == capi.Cluster {
-				clusters = append(clusters, n)
-			}
 		}
 	}
 	liveClusters, err := p.getAll(ctx, clusters)

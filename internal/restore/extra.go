@@ -77,6 +77,7 @@ func (p *planner) listed(k kube.Kind, b *belonging, raw []byte) {
 	switch {
 	case wanted:
 		p.existing[ref] = meta.Get("uid").String()
+		p.leaving[ref] = meta.Get("deletionTimestamp").Exists()
 	case unit != "" && !p.comesByItself(k, ref):
 		p.extra = append(p.extra, extraObject{ref, unit})
 	}

@@ -24,6 +24,16 @@ func (p *planner) isCopied(n *graph.Node) bool {
 	return uid != "" && uid == p.existing[n.Ref]
 }
 
+// isCurrentCopy reports whether the pre-copy has an object as it is now, so that nothing has to be
+// written of it.
+func (p *planner) isCurrentCopy(n *graph.Node) (bool, error) {
+	if !p.isCopied(n) || p.leaving[n.Ref] || p.Before == nil {
+		return false, nil
+	}
+	now, err := decodeObject(p.rows(), p.Contents, n.Ref)
+	return err == nil && isAsBefore(p.rows(), p.Before, n.Ref, now), err
+}
+
 // createdUIDs returns the UIDs of the objects of a unit that this run created.
 func (r *run) createdUIDs(u Unit) map[object.Ref]string {
 	uids := map[object.Ref]string{}
@@ -80,7 +90,7 @@ func isAsBefore(rows *capi.Table, before Contents, ref object.Ref,
 func (p *planner) checkUpdate(ctx context.Context, n *graph.Node,
 	live *unstructured.Unstructured) error {
 	now, err := decodeObject(p.rows(), p.Contents, n.Ref)
-	if err != nil || p.Before == nil || p.Prober == nil || isAsBefore(p.rows(), p.Before, n.Ref, now) {
+	if err != nil || p.Before == nil || p.Prober == nil {
 		return err
 	}
 	k := p.kinds[n.GroupKind()]

@@ -40,6 +40,9 @@ type run struct {
 	// lives are the refs whose UID this process has seen on the target; one from the plan or the
 	// journal may be old
 	lives map[object.Ref]bool
+	// labels are the values of the label that names the workload cluster of an object (listOf)
+	labels  map[object.Ref]string
+	labeled kube.Labeled
 }
 
 // Run carries out a plan, or resumes it: steps that are journaled as done are skipped. It
@@ -104,8 +107,9 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		shared:     newSharedState(o.Plan),
 		lastWrites: lastWrites{byRef: map[object.Ref]lastWrite{}},
 		accepted:   map[string]bool{}, publishers: publishers{kinds: map[object.GroupKind]bool{}},
-		uids: map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
-			requests), polls: make(chan struct{}, polls),
+		uids: map[object.Ref]string{}, lives: map[object.Ref]bool{},
+		labels: map[object.Ref]string{}, labeled: kube.Labeled{Lists: o.Reader},
+		slots: make(chan struct{}, requests), polls: make(chan struct{}, polls),
 		stages: newStages(o.Tuning.Concurrency, o.Hooks.ReleaseTogether),
 	}
 }
@@ -209,16 +213,26 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 // returns the first error. After an error, or when the run has to stop, it begins no further
 // object. Those begun end first, so that everything created is journaled.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
-	return r.eachWithin(r.slots, objects, fn)
+	return r.eachObject(r.slots, objects, fn)
 }
 
-func (r *run) eachWithin(slots chan struct{}, objects []Object, fn func(o Object) error) error {
+// eachObject is eachWithin for the objects that are not skipped. Its errors name the object.
+func (r *run) eachObject(slots chan struct{}, objects []Object, fn func(o Object) error) error {
+	wanted := slices.DeleteFunc(slices.Clone(objects), func(o Object) bool { return o.Action == Skip })
+	return eachWithin(r, slots, wanted, func(o Object) error {
+		if err := fn(o); err != nil {
+			return fmt.Errorf("%s: %w", o.Ref, err)
+		}
+		return nil
+	})
+}
+
+// eachWithin calls fn for items, as many at once as there are slots. After an error, or at the end
+// of the run, it begins no further one.
+func eachWithin[T any](r *run, slots chan struct{}, items []T, fn func(item T) error) error {
 	var g task.Group
 	var failed atomic.Bool
-	for _, o := range objects {
-		if o.Action == Skip {
-			continue
-		}
+	for _, item := range items {
 		slots <- struct{}{}
 		if failed.Load() || r.stop.Err() != nil {
 			<-slots
@@ -226,11 +240,11 @@ func (r *run) eachWithin(slots chan struct{}, objects []Object, fn func(o Object
 		}
 		g.Go(func() error {
 			defer func() { <-slots }()
-			if err := fn(o); err != nil {
+			err := fn(item)
+			if err != nil {
 				failed.Store(true)
-				return fmt.Errorf("%s: %w", o.Ref, err)
 			}
-			return nil
+			return err
 		})
 	}
 	if err := g.Wait(); err != nil {

@@ -121,7 +121,7 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 	_, err = retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2}, limit,
 		func(context.Context) (bool, error) {
 			left = map[*Object]error{}
-			err := r.eachWithin(r.polls, objects, check)
+			err := r.eachObject(r.polls, objects, check)
 			objects = nil
 			for o := range left {
 				objects = append(objects, *o)
@@ -134,7 +134,7 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 // sharedProblem returns why a shared object is not ready yet.
 func (r *run) sharedProblem(ctx context.Context, o Object, verify problemFunc) (problem,
 	err error) {
-	why, err := r.problem(ctx, o, verify)
+	why, err := r.problem(ctx, o, nil, verify)
 	switch {
 	case isUnanswered(err):
 		return nil, err
@@ -147,7 +147,7 @@ func (r *run) sharedProblem(ctx context.Context, o Object, verify problemFunc) (
 	case !r.Rows.Row(o.GroupKind()).ReconciledFirst || o.Action != Create:
 		return nil, nil
 	}
-	why, err = r.problem(ctx, o, r.notReconciled)
+	why, err = r.problem(ctx, o, nil, r.notReconciled)
 	if err != nil || why == "" {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -70,8 +71,12 @@ type problemFunc func(o Object, source, live *unstructured.Unstructured) string
 // problems returns the objects that have a problem, and the text of one of them.
 func (r *run) problems(ctx context.Context, objects []Object, find problemFunc) (left []Object,
 	first string, err error) {
-	err = r.eachWithin(r.polls, objects, func(o Object) error {
-		why, err := r.problem(ctx, o, find)
+	read, err := r.readTogether(ctx, objects)
+	if err != nil {
+		return objects, "", err
+	}
+	err = r.eachObject(r.polls, objects, func(o Object) error {
+		why, err := r.problem(ctx, o, read[o.Ref], find)
 		if err != nil {
 			return err
 		}
@@ -88,19 +93,26 @@ func (r *run) problems(ctx context.Context, objects []Object, find problemFunc) 
 	return left, first, err
 }
 
-// problem reads an object and says what is wrong with it; "" when nothing is. An object that is
-// missing, or another one, is a problem too.
-func (r *run) problem(ctx context.Context, o Object, find problemFunc) (why string, err error) {
+// problem says what is wrong with an object of the target; "" when nothing is. read is what was
+// just read of it; it is read here when that is nil. An object that is missing, or another one, is
+// a problem too.
+func (r *run) problem(ctx context.Context, o Object, read []byte, find problemFunc) (why string,
+	err error) {
 	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 	if err != nil {
 		return "", err
 	}
-	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
-		return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
-	})
+	live := &unstructured.Unstructured{}
+	if read != nil {
+		err = kube.SafeError(o.GroupKind(), live.UnmarshalJSON(read))
+	} else {
+		live, err = request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return whyGone, nil
