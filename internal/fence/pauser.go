@@ -48,8 +48,9 @@ const pauserReads = 8
 
 // NewPauser returns a Pauser. Nil rows are the built-in table.
 func NewPauser(r Reader, w Writer, kinds []kube.Kind, rows *capi.Table) *Pauser {
-	return &Pauser{reader: r, writer: w, kinds: kinds, rows: rows,
-		slots: make(chan struct{}, pauserReads), labeled: kube.Labeled{Lists: r}}
+	slots := make(chan struct{}, pauserReads)
+	return &Pauser{reader: r, writer: w, kinds: kinds, rows: rows, slots: slots,
+		labeled: kube.Labeled{Lists: r, Slots: slots}}
 }
 
 // Change reads an object, lets fn change it and writes it. It repeats that after a conflict.
@@ -208,44 +209,17 @@ func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Prob
 	return left, first, err
 }
 
-// readTogether reads, with one LIST each, what objects have the label of the same workload cluster,
-// and returns their bytes, of those for which that pays (kube.Labeled).
+// readTogether reads the objects of workload clusters by their label, and returns the bytes of
+// those for which that pays (kube.Labeled).
 func (p *Pauser) readTogether(ctx context.Context, nodes []*graph.Node) map[object.Ref][]byte {
-	type list struct {
-		kind                object.GroupKind
-		namespace, workload string
-	}
-	names := map[list]map[string]bool{}
+	var labeled []kube.LabeledObject
 	for _, n := range nodes {
-		l := list{n.GroupKind(), n.Namespace, n.Cluster}
-		if n.Cluster == "" {
-			continue
+		if k, ok := kube.FindKind(p.kinds, n.GroupKind()); ok && n.Cluster != "" {
+			labeled = append(labeled, kube.LabeledObject{Kind: k, Ref: n.Ref,
+				Label: capi.LabelClusterName + "=" + n.Cluster})
 		}
-		if names[l] == nil {
-			names[l] = map[string]bool{}
-		}
-		names[l][n.Name] = true
 	}
-	var mu sync.Mutex
-	read := map[object.Ref][]byte{}
-	var g task.Group
-	for l, wanted := range names {
-		p.slots <- struct{}{}
-		g.Go(func() error {
-			defer func() { <-p.slots }()
-			k, _ := kube.FindKind(p.kinds, l.kind)
-			found := p.labeled.Read(ctx, k, l.namespace, capi.LabelClusterName+"="+l.workload, wanted)
-			mu.Lock()
-			defer mu.Unlock()
-			for name, raw := range found {
-				read[object.Ref{Group: l.kind.Group, Kind: l.kind.Kind, Namespace: l.namespace,
-					Name: name}] = raw
-			}
-			return nil
-		})
-	}
-	g.Finish()
-	return read
+	return p.labeled.Read(ctx, labeled)
 }
 
 // problem says what is wrong with an object; "" when nothing is, or when it is gone. read is what

@@ -6,6 +6,9 @@ import (
 	"sync"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // A LIST of a label costs an API server more than a GET, as it looks at every object of the
@@ -21,41 +24,84 @@ type Lists interface {
 	List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (ListResult, error)
 }
 
-// Labeled reads several objects that have one label with one LIST, in place of a GET of each. It
-// may be used concurrently.
+// LabeledObject is an object, and a label ("key=value") that it should have.
+type LabeledObject struct {
+	Kind Kind
+	object.Ref
+	Label string
+}
+
+// Labeled reads the objects of one kind, namespace and label with one LIST, in place of a GET of
+// each. It may be used concurrently.
 type Labeled struct {
 	Lists Lists
+	Slots chan struct{} // one a LIST in flight
 
 	mu sync.Mutex
 	// sizes are the numbers of objects in the last answers.
 	sizes map[labeledList]int
 }
 
-type labeledList struct{ path, label string }
+type labeledList struct {
+	kind                   object.GroupKind
+	path, namespace, label string
+}
 
-// Read returns the bytes of those of names, in one namespace, that have a label ("key=value"). It
-// has none of what is gone, or has lost the label. It returns nil, perhaps without a request, when
-// a LIST does not pay, or fails. The caller reads what it has not got one by one, which gives the
-// answer, or the error.
-func (l *Labeled) Read(ctx context.Context, k Kind, namespace, label string,
-	names map[string]bool) map[string][]byte {
-	list := labeledList{k.Path(namespace), label}
-	l.mu.Lock()
-	size := l.sizes[list]
-	l.mu.Unlock()
-	if len(names) < fewLabeled || len(names)*mostUnwanted < size {
-		return nil
+// Read returns the bytes of objects. It has none of what is gone, or has not the label, nor of
+// those for which a LIST does not pay, or fails. The caller reads what it has not got one by one,
+// which gives the answer, or the error.
+func (l *Labeled) Read(ctx context.Context, objects []LabeledObject) map[object.Ref][]byte {
+	wanted, kinds := map[labeledList]map[string]bool{}, map[labeledList]Kind{}
+	for _, o := range objects {
+		list := labeledList{o.GroupKind(), o.Kind.Path(o.Namespace), o.Namespace, o.Label}
+		if wanted[list] == nil {
+			wanted[list], kinds[list] = map[string]bool{}, o.Kind
+		}
+		wanted[list][o.Name] = true
 	}
-	size = 0
-	read := make(map[string][]byte, len(names))
-	_, err := l.Lists.List(ctx, k, ListOptions{Namespace: namespace, Labels: label, Whole: true},
-		func(raw []byte) error {
-			if name := gjson.GetBytes(raw, "metadata.name").String(); names[name] {
-				read[name] = bytes.Clone(raw)
+	var mu sync.Mutex
+	read := map[object.Ref][]byte{}
+	var g task.Group
+	for list, names := range wanted {
+		if !l.pays(list, len(names)) {
+			continue
+		}
+		l.Slots <- struct{}{}
+		g.Go(func() error {
+			defer func() { <-l.Slots }()
+			found := l.list(ctx, kinds[list], list, names)
+			mu.Lock()
+			defer mu.Unlock()
+			for name, raw := range found {
+				read[object.Ref{Group: list.kind.Group, Kind: list.kind.Kind, Namespace: list.namespace,
+					Name: name}] = raw
 			}
-			size++
 			return nil
 		})
+	}
+	g.Finish()
+	return read
+}
+
+// pays reports whether a LIST costs less than so many GETs.
+func (l *Labeled) pays(list labeledList, wanted int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return wanted >= fewLabeled && wanted*mostUnwanted >= l.sizes[list]
+}
+
+// list returns the objects of names that have the label; nil when the LIST fails.
+func (l *Labeled) list(ctx context.Context, k Kind, list labeledList,
+	names map[string]bool) map[string][]byte {
+	size, found := 0, make(map[string][]byte, len(names))
+	_, err := l.Lists.List(ctx, k, ListOptions{Namespace: list.namespace, Labels: list.label,
+		Whole: true}, func(raw []byte) error {
+		if name := gjson.GetBytes(raw, "metadata.name").String(); names[name] {
+			found[name] = bytes.Clone(raw)
+		}
+		size++
+		return nil
+	})
 	if err != nil {
 		return nil
 	}
@@ -65,5 +111,5 @@ func (l *Labeled) Read(ctx context.Context, k Kind, namespace, label string,
 		l.sizes = map[labeledList]int{}
 	}
 	l.sizes[list] = size
-	return read
+	return found
 }

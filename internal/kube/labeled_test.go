@@ -26,7 +26,7 @@ func (l *labeledMachines) List(_ context.Context, _ Kind, o ListOptions,
 // does not pay for the last ones that a wait waits for.
 func TestFewOfManyObjectsAreReadOneByOne(t *testing.T) {
 	machines := &labeledMachines{n: 100}
-	l := &Labeled{Lists: machines}
+	l := &Labeled{Lists: machines, Slots: make(chan struct{}, 1)}
 	k := Kind{GroupKind: object.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"},
 		Version: "v1beta2", Resource: "machines", Namespaced: true}
 	for _, tt := range []struct{ wanted, read, lists int }{
@@ -36,12 +36,12 @@ func TestFewOfManyObjectsAreReadOneByOne(t *testing.T) {
 		{24, 0, 2}, // of 100
 		{1, 0, 2},
 	} {
-		names := map[string]bool{}
+		var wanted []LabeledObject
 		for i := range tt.wanted {
-			names[fmt.Sprint("m", i)] = true
+			wanted = append(wanted, LabeledObject{Kind: k, Label: "a=b", Ref: object.Ref{Group: k.Group,
+				Kind: k.Kind, Namespace: "n", Name: fmt.Sprint("m", i)}})
 		}
-		if read := l.Read(t.Context(), k, "n", "w", names); len(read) != tt.read ||
-			machines.lists != tt.lists {
+		if read := l.Read(t.Context(), wanted); len(read) != tt.read || machines.lists != tt.lists {
 			t.Errorf("%d wanted: %d read, %d LISTs, want %d and %d", tt.wanted, len(read),
 				machines.lists, tt.read, tt.lists)
 		}

@@ -66,15 +66,15 @@ func (r *run) addLastWrite(ctx context.Context, unit string, o Object, source,
 // returns the others.
 func (r *run) verifyUnchanged(ctx context.Context, objects []Object, seen *notes) []Object {
 	written := map[object.Ref]lastWrite{}
-	lists := map[workloadList][]object.Ref{}
+	lists := map[writtenList][]object.Ref{}
 	for _, o := range objects {
 		if w, ok := r.lastWrites.take(o.Ref); ok {
 			written[o.Ref] = w
-			l := workloadList{o.GroupKind(), o.Namespace, w.workload}
+			l := writtenList{o.GroupKind(), o.Namespace, w.workload}
 			lists[l] = append(lists[l], o.Ref)
 		}
 	}
-	maps.DeleteFunc(lists, func(_ workloadList, refs []object.Ref) bool { return len(refs) == 1 })
+	maps.DeleteFunc(lists, func(_ writtenList, refs []object.Ref) bool { return len(refs) == 1 })
 	unchanged := r.unchanged(ctx, slices.Collect(maps.Keys(lists)), written)
 	var others []Object
 	for _, o := range objects {
@@ -87,10 +87,16 @@ func (r *run) verifyUnchanged(ctx context.Context, objects []Object, seen *notes
 	return others
 }
 
+// writtenList is one LIST of the target: the objects of one kind and one workload cluster.
+type writtenList struct {
+	kind                object.GroupKind
+	namespace, workload string
+}
+
 // unchanged returns the objects that still have the resourceVersions of their last writes. The
 // LISTs read the newest state. One that fails says nothing of its objects: they are read one by
 // one.
-func (r *run) unchanged(ctx context.Context, lists []workloadList,
+func (r *run) unchanged(ctx context.Context, lists []writtenList,
 	written map[object.Ref]lastWrite) map[object.Ref]bool {
 	var mu sync.Mutex
 	unchanged := map[object.Ref]bool{}
@@ -100,18 +106,19 @@ func (r *run) unchanged(ctx context.Context, lists []workloadList,
 		g.Go(func() error {
 			defer func() { <-r.polls }()
 			_, _ = r.Reader.List(ctx, r.kinds[l.kind], kube.ListOptions{Namespace: l.namespace,
-				Labels: l.label(), Metadata: true, Whole: true}, func(raw []byte) error {
-				meta := gjson.GetBytes(raw, fieldMetadata)
-				ref := object.Ref{Group: l.kind.Group, Kind: l.kind.Kind, Namespace: l.namespace,
-					Name: meta.Get("name").String()}
-				if w, ok := written[ref]; ok && meta.Get("uid").String() == r.uid(ref) &&
-					meta.Get("resourceVersion").String() == w.resourceVersion {
-					mu.Lock()
-					defer mu.Unlock()
-					unchanged[ref] = true
-				}
-				return nil
-			})
+				Labels: capi.LabelClusterName + "=" + l.workload, Metadata: true, Whole: true},
+				func(raw []byte) error {
+					meta := gjson.GetBytes(raw, "metadata")
+					ref := object.Ref{Group: l.kind.Group, Kind: l.kind.Kind, Namespace: l.namespace,
+						Name: meta.Get("name").String()}
+					if w, ok := written[ref]; ok && meta.Get("uid").String() == r.uid(ref) &&
+						meta.Get("resourceVersion").String() == w.resourceVersion {
+						mu.Lock()
+						defer mu.Unlock()
+						unchanged[ref] = true
+					}
+					return nil
+				})
 			return nil
 		})
 	}

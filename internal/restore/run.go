@@ -40,7 +40,7 @@ type run struct {
 	// lives are the refs whose UID this process has seen on the target; one from the plan or the
 	// journal may be old
 	lives map[object.Ref]bool
-	// labels are the values of the label that names the workload cluster of an object (listOf)
+	// labels are the values of the label that names the workload cluster of an object (workloadOf)
 	labels  map[object.Ref]string
 	labeled kube.Labeled
 }
@@ -100,6 +100,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 	if o.Before != nil {
 		o.Before = withModifiers(o.Before, o.Modifiers, o.Kinds, o.Rows)
 	}
+	reads := make(chan struct{}, polls)
 	return &run{
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},
@@ -108,8 +109,8 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		lastWrites: lastWrites{byRef: map[object.Ref]lastWrite{}},
 		accepted:   map[string]bool{}, publishers: publishers{kinds: map[object.GroupKind]bool{}},
 		uids: map[object.Ref]string{}, lives: map[object.Ref]bool{},
-		labels: map[object.Ref]string{}, labeled: kube.Labeled{Lists: o.Reader},
-		slots: make(chan struct{}, requests), polls: make(chan struct{}, polls),
+		labels: map[object.Ref]string{}, labeled: kube.Labeled{Lists: o.Reader, Slots: reads},
+		slots: make(chan struct{}, requests), polls: reads,
 		stages: newStages(o.Tuning.Concurrency, o.Hooks.ReleaseTogether),
 	}
 }
@@ -213,26 +214,16 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 // returns the first error. After an error, or when the run has to stop, it begins no further
 // object. Those begun end first, so that everything created is journaled.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
-	return r.eachObject(r.slots, objects, fn)
+	return r.eachWithin(r.slots, objects, fn)
 }
 
-// eachObject is eachWithin for the objects that are not skipped. Its errors name the object.
-func (r *run) eachObject(slots chan struct{}, objects []Object, fn func(o Object) error) error {
-	wanted := slices.DeleteFunc(slices.Clone(objects), func(o Object) bool { return o.Action == Skip })
-	return eachWithin(r, slots, wanted, func(o Object) error {
-		if err := fn(o); err != nil {
-			return fmt.Errorf("%s: %w", o.Ref, err)
-		}
-		return nil
-	})
-}
-
-// eachWithin calls fn for items, as many at once as there are slots. After an error, or at the end
-// of the run, it begins no further one.
-func eachWithin[T any](r *run, slots chan struct{}, items []T, fn func(item T) error) error {
+func (r *run) eachWithin(slots chan struct{}, objects []Object, fn func(o Object) error) error {
 	var g task.Group
 	var failed atomic.Bool
-	for _, item := range items {
+	for _, o := range objects {
+		if o.Action == Skip {
+			continue
+		}
 		slots <- struct{}{}
 		if failed.Load() || r.stop.Err() != nil {
 			<-slots
@@ -240,11 +231,11 @@ func eachWithin[T any](r *run, slots chan struct{}, items []T, fn func(item T) e
 		}
 		g.Go(func() error {
 			defer func() { <-slots }()
-			err := fn(item)
-			if err != nil {
+			if err := fn(o); err != nil {
 				failed.Store(true)
+				return fmt.Errorf("%s: %w", o.Ref, err)
 			}
-			return err
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {

@@ -121,7 +121,7 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 	_, err = retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2}, limit,
 		func(context.Context) (bool, error) {
 			left = map[*Object]error{}
-			err := r.eachObject(r.polls, objects, check)
+			err := r.eachWithin(r.polls, objects, check)
 			objects = nil
 			for o := range left {
 				objects = append(objects, *o)

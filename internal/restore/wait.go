@@ -75,7 +75,7 @@ func (r *run) problems(ctx context.Context, objects []Object, find problemFunc) 
 	if err != nil {
 		return objects, "", err
 	}
-	err = r.eachObject(r.polls, objects, func(o Object) error {
+	err = r.eachWithin(r.polls, objects, func(o Object) error {
 		why, err := r.problem(ctx, o, read[o.Ref], find)
 		if err != nil {
 			return err
