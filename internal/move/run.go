@@ -49,9 +49,12 @@ type run struct {
 	// accepted are the units whose state on the target the operator accepts.
 	accepted map[string]bool
 
-	// quiet is held while a batch is paused, and while another one is retired: the retirement would
+	// seldom are the controllers that reconcile seldom and were seen at work (restore.Hooks.Seldom).
+	seldom sync.Map
+
+	// quiet is locked while a batch is paused, and others are retired under its read lock: that would
 	// make the pause longer, and would change the source below the snapshot of the batch.
-	quiet sync.Mutex
+	quiet sync.RWMutex
 
 	mu      sync.Mutex
 	results results
@@ -314,22 +317,4 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	if m.results.first == nil {
 		m.results.first = err
 	}
-}
-
-// observe watches the Machines of all units that were retired on the source.
-func (m *run) observe(ctx context.Context) error {
-	for _, b := range m.batches {
-		moved := b.Copy
-		moved.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
-			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
-		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
-			Kinds: m.Target.Kinds, Rows: m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: b.suffix()},
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -107,6 +107,7 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 			},
 			EpochMark: m.epochMark,
 			Limit:     m.limit,
+			Seldom:    &m.seldom,
 			OnFailed: func(ctx context.Context, u restore.Unit) {
 				f.verified.leave(u.Name)
 				m.giveBack(ctx, b, u)

@@ -135,6 +135,7 @@ const (
 	CodeNotChecked         Code = "not-checked"
 	CodeDifferenceAccepted Code = "difference-accepted"
 	CodeObserve            Code = "observe"
+	CodeNotAcknowledged    Code = "not-acknowledged"
 	CodeUnitAccepted       Code = "unit-accepted"
 
 	// Taking a snapshot.

@@ -217,6 +217,13 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"Machines are what you want, accept the workload cluster and resume the operation.",
 		},
 		{
+			Code: CodeNotAcknowledged, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "Objects whose controller reconciles seldom, such as MachineHealthChecks, had not " +
+				"acknowledged the end of the pause when the target was watched to the end.",
+			Next: "Look at their condition Paused in a minute. If it is still True, read the logs of " +
+				"their controller.",
+		},
+		{
 			Code: CodeUnitAccepted, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "The workload cluster failed the checks after its release, or was written to on the " +
 				"source, and the operator accepted its state.",

@@ -40,7 +40,7 @@ func (r *run) observe(ctx context.Context) error {
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
-			return nil
+			return r.reportSeldom(ctx)
 		}
 		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second),
 			int64(r.Tuning.Observe/time.Second))

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -149,6 +150,10 @@ type Hooks struct {
 	OnWell func(u Unit)
 	// OnHealthy is called for each unit that passed post-flight.
 	OnHealthy func(u Unit)
+	// Seldom holds the kinds of controllers that reconcile seldom and were seen at work on the target,
+	// by kind (object.GroupKind), for several runs; nil for one run alone. Once a kind is in it, the
+	// post-flight waits for no further acknowledgement of that kind.
+	Seldom *sync.Map
 	// OnUnhealthy is what happens to a unit that fails post-flight.
 	OnUnhealthy Reaction
 	// ReleaseTogether releases all units in one stage. It is for a caller whose plans are stages.

@@ -57,8 +57,9 @@ func isMachines(err error) bool {
 
 // postFlight waits until a released unit is healthy: every object is there, equal in what
 // controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no worse
-// condition than on the source. A Machine that came or went since the release ends it at once. A
-// unit whose state the operator accepts is not examined. It changes nothing.
+// condition than on the source (of what is reconciled seldom, one object of each kind is). A
+// Machine that came or went since the release ends it at once. A unit whose state the operator
+// accepts is not examined. It changes nothing.
 func (r *run) postFlight(ctx context.Context, u Unit, atWork func()) error {
 	var objects []Object
 	for _, o := range u.Objects {
@@ -104,18 +105,7 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 	if err != nil {
 		return err
 	}
-	unhealthy := func(o Object, source, live *unstructured.Unstructured) string {
-		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
-			return why
-		}
-		if why := unseenRelease(o, source, live); why != "" {
-			return why
-		}
-		if len(held) > 0 {
-			return ""
-		}
-		return r.degradedCondition(o, source, live)
-	}
+	unhealthy := r.problemOf(ctx, u, len(held) > 0)
 	prompt, slow := r.byPace(objects)
 	if err := wait(prompt, unhealthy); err != nil {
 		return err
@@ -124,6 +114,24 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 		r.Hooks.OnWell(u)
 	}
 	return wait(slow, unhealthy)
+}
+
+// problemOf returns the function that says what is wrong with an object of a released unit. held:
+// Machines of it lack their Nodes.
+func (r *run) problemOf(ctx context.Context, u Unit, held bool) problemFunc {
+	return func(o Object, source, live *unstructured.Unstructured) string {
+		why := r.changed(ctx, o, source, live)
+		if why != "" || u.StaysPaused || r.seldomAtWork(o.GroupKind()) {
+			return why
+		}
+		if why = unseenRelease(o, source, live); why == "" && !held {
+			why = r.degradedCondition(o, source, live)
+		}
+		if why == "" {
+			r.noteSeldom(o, source)
+		}
+		return why
+	}
 }
 
 // byPace divides objects into those of controllers that reconcile them at once, and the others.

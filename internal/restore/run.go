@@ -34,6 +34,7 @@ type run struct {
 	current    currentObjects
 	accepted   map[string]bool // units whose state the operator accepts
 	publishers publishers
+	seldom     *sync.Map // Hooks.Seldom, or that of this run
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
@@ -105,7 +106,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
-		shared:     newSharedState(o.Plan),
+		shared:     newSharedState(o.Plan), seldom: seldomOf(o.Hooks),
 		lastWrites: lastWrites{byRef: map[object.Ref]lastWrite{}},
 		accepted:   map[string]bool{}, publishers: publishers{kinds: map[object.GroupKind]bool{}},
 		uids: map[object.Ref]string{}, lives: map[object.Ref]bool{},
