@@ -24,7 +24,7 @@ var stepPhases = map[string]string{
 	"create-p": "pre-copy", "verify-shared-p": "pre-copy",
 	"create": "copy", "create-b": "copy", "owners": "copy", "cluster-status": "copy",
 	"verify-shared-b":  "copy",
-	"release-shared-b": "shared", "retire-shared-b": "shared",
+	"release-shared-b": "shared", "retire-shared": "shared",
 }
 
 var (

@@ -25,8 +25,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	if len(healthy) == 0 || ctx.Err() != nil {
 		return
 	}
-	m.quiet.Lock()
-	defer m.quiet.Unlock()
+	m.quiet.RLock()
+	defer m.quiet.RUnlock()
 	list := &versions{Reader: m.Source.Reader, of: b.Source, seen: map[string]string{}}
 	var blocked map[string][]object.Finding
 	units, err := m.keepUsedElsewhere(ctx, healthy)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +20,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // finishShared releases the shared objects on the target. A ClusterResourceSet that is reconciled
@@ -95,27 +96,39 @@ func (m *run) retireShared(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	begun := map[object.Ref]bool{} // their removal, by a later batch, which has them as well
-	for _, b := range slices.Backward(m.batches) {
-		objects, err := m.unneeded(ctx, v, b, begun)
-		if err != nil || len(objects) == 0 {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + b.suffix()},
-			func(ctx context.Context, _ *catalog.StepHandle) error {
-				for _, o := range objects {
-					begun[o.Ref] = true
-				}
-				return retryRefused(ctx, func() error { return m.removeAll(ctx, b, objects) })
-			})
-		if err != nil {
-			return fmt.Errorf("retire shared objects: %w", err)
-		}
+	all := m.sharedOfBatches()
+	objects, err := m.unneeded(ctx, v, all)
+	if err != nil || len(objects) == 0 {
+		return err
+	}
+	err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared"},
+		func(ctx context.Context, _ *catalog.StepHandle) error {
+			return retryRefused(ctx, func() error { return m.removeAll(ctx, all, objects) })
+		})
+	if err != nil {
+		return fmt.Errorf("retire shared objects: %w", err)
 	}
 	return nil
+}
+
+// sharedOfBatches returns the shared objects that the batches have copied, as a batch: each one as
+// the last batch found it that has copied it.
+func (m *run) sharedOfBatches() *batch {
+	all := &batch{Source: map[string]objectState{}}
+	for _, b := range slices.Backward(m.batches) {
+		for _, o := range b.Copy.Shared.Objects {
+			ref := o.Ref.String()
+			was, known := b.Source[ref]
+			if _, seen := all.Source[ref]; seen || !known || o.Action == restore.Skip {
+				continue
+			}
+			all.Source[ref] = was
+			all.Copy.Shared.Objects = append(all.Copy.Shared.Objects, o)
+		}
+	}
+	slices.SortStableFunc(all.Copy.Shared.Objects,
+		func(a, b restore.Object) int { return a.Wave - b.Wave })
+	return all
 }
 
 // retryRefused retries what a webhook refuses: its cache may not show yet that the last user is
@@ -129,17 +142,14 @@ func retryRefused(ctx context.Context, fn func() error) error {
 	}, func(context.Context) error { return fn() })
 }
 
-// unneeded returns, in order, the shared objects of a batch that no object on the source needs any
-// more, without those whose removal was begun. Objects with users that the graph does not show
-// (mayHaveUsers) stay.
-func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch,
-	begun map[object.Ref]bool) ([]restore.Object, error) {
+// unneeded returns those of the shared objects of a batch, in its order, that no object on the
+// source needs any more. Objects with users that the graph does not show (mayHaveUsers) stay.
+func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]restore.Object, error) {
 	g := v.graph
 	leaving := map[object.Ref]bool{}
 	for _, o := range b.Copy.Shared.Objects {
-		was, known := b.Source[o.Ref.String()]
 		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
-		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) &&
+		leaving[o.Ref] = (n == nil || n.UID == b.Source[o.Ref.String()].UID) &&
 			o.GroupKind() != kube.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
 	}
 	var stay []*graph.Node
@@ -157,7 +167,6 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch,
 			toDelete[b.Source[ref.String()].UID] = ref
 		}
 	}
-	maps.DeleteFunc(toDelete, func(_ string, ref object.Ref) bool { return begun[ref] })
 	if err := m.leaveDifferent(ctx, toDelete, leaving); err != nil || len(toDelete) == 0 {
 		return nil, err
 	}
@@ -177,7 +186,7 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch,
 		return nil, errors.Join(errs...) // they stay: they do no harm
 	}
 	return slices.DeleteFunc(slices.Clone(b.Copy.Shared.Objects),
-		func(o restore.Object) bool { return !leaving[o.Ref] || begun[o.Ref] }), nil
+		func(o restore.Object) bool { return !leaving[o.Ref] }), nil
 }
 
 // orphaned reports whether ref is a ClusterResourceSetBinding whose Cluster is gone. The
@@ -193,14 +202,26 @@ func orphaned(g *graph.Graph, ref object.Ref) bool {
 // differ from it, and reports each. They stay on the source.
 func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref,
 	leaving map[object.Ref]bool) error {
+	var mu sync.Mutex
+	different := map[string]string{} // why, by UID
+	g, within := task.WithContext(ctx)
+	g.SetLimit(8)
 	for uid, ref := range toDelete {
-		why, err := m.differs(ctx, ref)
-		if err != nil {
+		g.Go(func() error {
+			why, err := m.differs(within, ref)
+			if why != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				different[uid] = why
+			}
 			return err
-		}
-		if why == "" {
-			continue
-		}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for uid, why := range different {
+		ref := toDelete[uid]
 		delete(toDelete, uid)
 		delete(leaving, ref)
 		if err := m.keptShared(ctx, ref, "it stays on the source: "+why); err != nil {
