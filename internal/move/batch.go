@@ -109,18 +109,18 @@ func (m *run) keep(ctx context.Context, name string, b *batch) error {
 
 // planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies
 // it in the bucket, plans the copy, and stores the batch.
-func (m *run) planBatch(ctx context.Context, number int, units []string,
-	before *snapshot.Contents) (*batch, error) {
+func (m *run) planBatch(ctx context.Context, number int, units []string, of *readyGroup) (
+	*batch, error) {
 	unused, err := m.unused(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.takeSnapshot(ctx, units, namespacesOfRefs(unused))
+	r, err := m.snapshotPaused(ctx, units, namespacesOfRefs(unused), of)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: r.Contents, before: before}
+		contents: r.Contents, before: of.before}
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
@@ -141,8 +141,8 @@ func (m *run) planBatch(ctx context.Context, number int, units []string,
 	in := restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
 		Spec: m.specIn(r.Live.Graph, units, len(unused) > 0), Owners: owners, Findings: findings,
 		Copied: already}
-	if before != nil {
-		in.Before = readOnly{before}
+	if of.before != nil {
+		in.Before = readOnly{of.before}
 	}
 	copied, err := m.planUpdate(ctx, in)
 	if err != nil {

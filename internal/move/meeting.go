@@ -69,19 +69,3 @@ func (t *meeting) close() {
 		close(t.all)
 	}
 }
-
-// pausing are the meetings of units that are paused together.
-type pausing struct {
-	ready  *meeting // their slowest controllers have acknowledged
-	paused *meeting // their Clusters are paused
-}
-
-func newPausing(units []string) *pausing {
-	return &pausing{ready: newMeeting(units), paused: newMeeting(units)}
-}
-
-// leave takes a unit that is paused, or has failed, off both lists.
-func (p *pausing) leave(unit string) {
-	p.ready.leave(unit)
-	p.paused.leave(unit)
-}

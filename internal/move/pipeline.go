@@ -74,6 +74,7 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 	for p.makeReady(ctx, false); p.unitsLeft() && !m.enough(ctx) && p.haveRoom(ctx, size); {
 		of, units := p.nextBatch(ctx, size)
 		if len(units) > 0 {
+			p.awaitCalm(ctx)
 			f := p.begin(ctx, of, units)
 			if len(of.units) == 0 {
 				of.before, of.nodes = nil, nil
@@ -124,6 +125,20 @@ func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 		}
 	}
 	return true
+}
+
+// mostCalm is how long the next batch waits at most for the last one to be at work on the target,
+// although there is room: the controllers of both sides are busy until then, so that its pause
+// would be longer.
+const mostCalm = 3 * time.Second
+
+// awaitCalm waits until the last batch is at work on the target, for mostCalm at most.
+func (p *pipeline) awaitCalm(ctx context.Context) {
+	if len(p.unseen) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, mostCalm)
+		defer cancel()
+		_ = p.unseen[len(p.unseen)-1].atWork.over(ctx)
+	}
 }
 
 // mostLost is how many units in a row may fail, while others came on before.
@@ -334,13 +349,13 @@ func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) *f
 		return f
 	}
 	p.goTogether(units)
-	together := newPausing(units)
+	together := newMeeting(units)
 	f := newFlight(p.all(ctx, units, func(unit string) error {
 		return p.pause(ctx, unit, of, together)
 	}))
 	var b *batch
 	if len(f.units) > 0 && ctx.Err() == nil {
-		b = p.plan(ctx, f.units, of.before)
+		b = p.plan(ctx, f.units, of)
 	}
 	if b == nil {
 		f.end()
@@ -365,13 +380,13 @@ func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) *f
 // plan plans the batch of units that are paused, and returns nil when it cannot. The snapshot and
 // the plan of a batch are no step: they change neither side. A run that dies before the batch is
 // stored plans it again.
-func (p *pipeline) plan(ctx context.Context, paused []string, before *snapshot.Contents) *batch {
+func (p *pipeline) plan(ctx context.Context, paused []string, of *readyGroup) *batch {
 	number := len(p.batches) + 1
 	limited, cancel := p.limitBatch(ctx, paused)
 	defer cancel()
 	var b *batch
 	err := task.Call(func() (err error) {
-		b, err = p.planBatch(limited, number, paused, before)
+		b, err = p.planBatch(limited, number, paused, of)
 		return err
 	})
 	if err == nil {

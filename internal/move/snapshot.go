@@ -23,6 +23,34 @@ const snapshotTries = 3
 // the operation is settled.
 const snapshotTTL = 7 * 24 * time.Hour
 
+// snapshotPaused is takeSnapshot for units that are paused, whose objects their group knows. The
+// snapshot may show further ones, which came after their unit was locked: they are paused as well,
+// and it is created again. What is not paused in the last one blocks its unit (notPaused).
+func (m *run) snapshotPaused(ctx context.Context, units, others []string, of *readyGroup) (
+	*snapshot.Result, error) {
+	for try := 1; ; try++ {
+		r, err := m.takeSnapshot(ctx, units, others)
+		if err != nil || try == snapshotTries {
+			return r, err
+		}
+		again := false
+		for _, unit := range units {
+			nodes := nodesOf(r.Live.Graph, unit)
+			if slices.ContainsFunc(m.pauser.WithPause(nodes), isNewcomer(of.nodes[unit])) {
+				again = true
+				_ = m.awaitPaused(ctx, unit, time.Now(), of.nodes[unit], m.pauseWait())
+				of.nodes[unit] = nodes
+			}
+		}
+		if !again {
+			return r, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // takeSnapshot creates the snapshot that a batch is copied from, verifies its structure in the
 // store (invariant I2), and adds it to the index. It has the scope of the operation, and holds the
 // namespaces of the units, with what they need of others: so its cost, which is part of the pause,

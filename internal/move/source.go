@@ -94,10 +94,11 @@ func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, change
 		m.pauser.UnpauseOwn(ctx, changed))
 }
 
-// pause pauses a unit of the source that is locked, and waits for every object that acknowledges a
-// pause. What PauseFirst has paused comes first, while the workload cluster is at work, and the
-// units of a batch wait for each other before their Clusters are paused.
-func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *pausing) error {
+// pause pauses a unit of the source that is locked, and waits for the acknowledgements of the
+// objects that it had then; snapshotPaused looks for others. What PauseFirst has paused comes
+// first, while the workload cluster is at work, and the units of a batch wait for each other before
+// their Clusters are paused.
+func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *meeting) error {
 	defer together.leave(unit)
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		if err := beginSince(ctx, h); err != nil {
@@ -122,7 +123,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err := m.awaitFirst(ctx, nodes); err != nil {
 			return err
 		}
-		if err := together.ready.wait(ctx, unit); err != nil {
+		if err := together.wait(ctx, unit); err != nil {
 			return err
 		}
 		m.startClock(unit)
@@ -134,10 +135,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		}
 		limited, cancel := m.limitBatch(ctx, []string{unit})
 		defer cancel()
-		if err := together.paused.wait(limited, unit); err != nil {
-			return err
-		}
-		err = m.awaitPaused(limited, unit, together.paused.since(), nodes, m.pauseWait())
+		err = m.awaitAcknowledged(limited, nodes, m.pauseWait())
 		return errors.Join(m.tooLong(err), h.SetUnit(catalog.UnitPaused))
 	})
 }
@@ -256,12 +254,8 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		problem)
 }
 
-// awaitPaused waits until all objects of a unit acknowledged the pause and no provider blocks the
-// move, and then for Tuning.Settle if controllers of some publish nothing. The objects are those of
-// a capture that began after since, when the units of the batch were paused. A controller that
-// has acknowledged the pause of an object is in the middle of nothing with it, since it reconciles
-// an object once at a time. What is written all the same is found before the hand-over (unchanged).
-// known are the objects whose own switches are set; those of others are set here.
+// awaitPaused is awaitAcknowledged for all objects of a unit, as a capture that began after since
+// shows them. known are those whose own switches are set; those of the others are set here.
 func (m *run) awaitPaused(ctx context.Context, unit string, since time.Time, known []*graph.Node,
 	limit time.Duration) error {
 	captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
@@ -271,27 +265,40 @@ func (m *run) awaitPaused(ctx context.Context, unit string, since time.Time, kno
 	if err := m.pauseNewcomers(ctx, unit, nodesOf(captured.graph, unit), known); err != nil {
 		return err
 	}
+	return m.awaitAcknowledged(ctx, nodesOf(captured.graph, unit), limit)
+}
+
+// awaitAcknowledged waits until objects of a unit have acknowledged the pause and no provider
+// blocks the move, and then for Tuning.Settle if controllers of some publish nothing. A controller
+// that has acknowledged the pause of an object is in the middle of nothing with it, since it
+// reconciles an object once at a time. What is written all the same is found before the hand-over
+// (unchanged).
+func (m *run) awaitAcknowledged(ctx context.Context, nodes []*graph.Node,
+	limit time.Duration) error {
 	var silent atomic.Bool
-	problem := noteSilent(&silent, m.pauser.NotPaused)
-	nodes, err := m.withProblem(captured, nodesOf(captured.graph, unit), problem)
-	if err != nil {
+	err := m.await(ctx, nodes, acknowledgement, limit, noteSilent(&silent, m.pauser.NotPaused))
+	if err != nil || !silent.Load() {
 		return err
-	}
-	if err := m.await(ctx, nodes, acknowledgement, limit, problem); err != nil {
-		return err
-	}
-	if !silent.Load() {
-		return nil
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle)
+}
+
+// isNewcomer returns a function that reports whether an object is not among those that are known.
+func isNewcomer(known []*graph.Node) func(n *graph.Node) bool {
+	return func(n *graph.Node) bool {
+		return !slices.ContainsFunc(known, func(k *graph.Node) bool { return k.UID == n.UID })
+	}
 }
 
 // pauseNewcomers sets the switches of objects that came since the others were paused.
 func (m *run) pauseNewcomers(ctx context.Context, unit string, nodes,
 	known []*graph.Node) error {
-	newcomers := slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
-		return slices.ContainsFunc(known, func(k *graph.Node) bool { return k.UID == n.UID })
-	})
+	var newcomers []*graph.Node
+	for _, n := range nodes {
+		if isNewcomer(known)(n) {
+			newcomers = append(newcomers, n)
+		}
+	}
 	ref, err := clusterRef(unit)
 	if err != nil || len(newcomers) == 0 {
 		return err

@@ -17,36 +17,22 @@ import (
 // publishes it for objects of its kind and the controller gets as far as the pause. One that is
 // never acknowledged leaves the unit paused, with an error that names it: a resume goes on once its
 // controller works, and before that nothing proves what the controller has seen.
-func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
+// verified says that verify comes next, which asks for the acknowledgements of a unit that is as
+// its pre-copy is.
+func (r *run) waitAcknowledged(ctx context.Context, u Unit, verified bool) error {
 	if r.Hooks.OnWritten != nil {
 		r.Hooks.OnWritten(u)
 	}
-	var wanted, silent []Object
-	for _, o := range early(u.Objects) {
-		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
-		if err != nil {
-			return err
-		}
-		switch {
-		case capi.PublishesPause(source.Object):
-			wanted = append(wanted, o)
-		case r.Rows.Row(o.GroupKind()).Pause.Acknowledged():
-			published, err := r.publishers.sample(ctx, r.Reader, r.kinds[o.GroupKind()])
-			if err != nil {
-				return err
-			}
-			if published {
-				wanted = append(wanted, o)
-			} else {
-				silent = append(silent, o)
-			}
-		}
+	untouched := r.isUntouched(u)
+	if untouched && verified {
+		return nil
 	}
-	if err := r.awaitPause(ctx, wanted); err != nil {
+	wanted, silent, err := r.acknowledging(ctx, u)
+	if err != nil {
 		return err
 	}
-	if r.isUntouched(u) {
-		return nil // its pre-copy has waited for what follows
+	if err := r.awaitPause(ctx, wanted); err != nil || untouched {
+		return err // its pre-copy has waited for what follows
 	}
 	// for controllers that publish nothing, and for the caches of those that do
 	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
@@ -62,15 +48,44 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 	return retry.Sleep(ctx, r.Tuning.Settle)
 }
 
+// acknowledging returns the objects of a unit whose controllers have to acknowledge the pause, and
+// those whose controllers publish nothing as far as is known.
+func (r *run) acknowledging(ctx context.Context, u Unit) (wanted, silent []Object, err error) {
+	for _, o := range early(u.Objects) {
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case capi.PublishesPause(source.Object):
+			wanted = append(wanted, o)
+		case r.Rows.Row(o.GroupKind()).Pause.Acknowledged():
+			published, err := r.publishers.sample(ctx, r.Reader, r.kinds[o.GroupKind()])
+			if err != nil {
+				return nil, nil, err
+			}
+			if published {
+				wanted = append(wanted, o)
+			} else {
+				silent = append(silent, o)
+			}
+		}
+	}
+	return wanted, silent, nil
+}
+
 // awaitPause waits until the pause of each object is acknowledged.
 func (r *run) awaitPause(ctx context.Context, objects []Object) error {
 	return r.wait(ctx, objects, "the target's controllers to acknowledge the pause",
-		func(_ Object, source, live *unstructured.Unstructured) string {
-			if !capi.PublishesPause(source.Object) && !capi.ReadsPause(live.Object) {
-				return ""
-			}
-			return capi.NotAcknowledged(live.Object, "True")
-		})
+		unseenPause)
+}
+
+// unseenPause says that a controller of the target has not acknowledged the pause of an object.
+func unseenPause(_ Object, source, live *unstructured.Unstructured) string {
+	if !capi.PublishesPause(source.Object) && !capi.ReadsPause(live.Object) {
+		return ""
+	}
+	return capi.NotAcknowledged(live.Object, "True")
 }
 
 // nowPublished returns those of objects whose kind is published by now. On a target that was empty,

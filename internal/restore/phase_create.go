@@ -54,10 +54,7 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 	}
 	return r.Journal.Do(ctx, r.createStep(unit, wave[0].Wave), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		if err := r.checkOwners(ctx, wave); err != nil {
-			return err
-		}
-		if err := r.checkPaused(ctx, unit, wave[0].Late); err != nil {
+		if err := r.checkWave(ctx, unit, wave); err != nil {
 			return err
 		}
 		for objects := range slices.Chunk(wave, journaledAtOnce) {
@@ -67,6 +64,24 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 		}
 		return nil
 	})
+}
+
+// checkWave makes sure, before objects of a wave are written, that their owners live and that their
+// Cluster is paused. What the pre-copy has as it is now is not written: verify reads it, and an
+// owner of it that is in the plan as well.
+func (r *run) checkWave(ctx context.Context, unit string, wave []Object) error {
+	var owned []Object
+	written := false
+	for _, o := range wave {
+		current := r.isCurrent(o)
+		if written = written || !current; !current || len(o.Outside) > 0 {
+			owned = append(owned, o)
+		}
+	}
+	if err := r.checkOwners(ctx, owned); err != nil || !written {
+		return err
+	}
+	return r.checkPaused(ctx, unit, wave[0].Late)
 }
 
 // journaledAtOnce is how many objects of a wave are created before their UIDs are journaled with

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -18,10 +19,18 @@ import (
 const patience = 15 * time.Second
 
 // verify compares the copy with the snapshot, paused as it is, with every owner reference on a
-// live UID. What differs without keeping the unit paused is reported.
+// live UID. What differs without keeping the unit paused is reported. Of a unit that is as its
+// pre-copy is, the acknowledgements are read together with that.
 func (r *run) verify(ctx context.Context, u Unit) error {
 	var seen notes
 	problem := r.verifier(ctx, &seen)
+	if r.isUntouched(u) {
+		wanted, _, err := r.acknowledging(ctx, u)
+		if err != nil {
+			return err
+		}
+		problem = acknowledged(wanted, problem)
+	}
 	objects, first := r.verifyUnchanged(ctx, early(u.Objects), &seen), ""
 	equal, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
 		patience, func(ctx context.Context) (_ bool, err error) {
@@ -38,6 +47,23 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 		r.report(ctx, u.Name, f)
 	}
 	return nil
+}
+
+// acknowledged returns a function that also asks for the acknowledgement of the pause of some
+// objects.
+func acknowledged(wanted []Object, problem problemFunc) problemFunc {
+	refs := map[object.Ref]bool{}
+	for _, o := range wanted {
+		refs[o.Ref] = true
+	}
+	return func(o Object, source, live *unstructured.Unstructured) string {
+		if refs[o.Ref] {
+			if why := unseenPause(o, source, live); why != "" {
+				return why
+			}
+		}
+		return problem(o, source, live)
+	}
 }
 
 // verifier returns a function that compares an object with the snapshot. What differs without

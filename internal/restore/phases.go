@@ -69,8 +69,8 @@ var unitPhases = []phase{
 		return err
 	}},
 	{phaseAcknowledge, unitState.acknowledges, func(ctx context.Context, r *run, u Unit,
-		_ *unitState) error {
-		return r.waitAcknowledged(ctx, u)
+		s *unitState) error {
+		return r.waitAcknowledged(ctx, u, r.Hooks.PreCopy == nil && s.verifies())
 	}},
 	{"refuse", unitState.refused, func(_ context.Context, _ *run, u Unit, _ *unitState) error {
 		return &unpausedError{u.Name}
