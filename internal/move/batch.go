@@ -108,16 +108,20 @@ func (m *run) keep(ctx context.Context, name string, b *batch) error {
 }
 
 // planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies
-// it in the bucket, plans the copy, and stores the batch.
-func (m *run) planBatch(ctx context.Context, number int, units []string, of *readyGroup) (
-	*batch, error) {
+// it in the bucket, plans the copy, and stores the batch. There is no batch when all of them have
+// failed meanwhile. ctx ends when a unit was paused for too long, and whole with the run.
+func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
+	of *readyGroup) (*batch, error) {
 	unused, err := m.unused(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.snapshotPaused(ctx, units, namespacesOfRefs(unused), of)
+	r, units, err := m.snapshotPaused(ctx, whole, units, namespacesOfRefs(unused), of)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	if len(units) == 0 {
+		return nil, nil
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, before: of.before}

@@ -226,7 +226,7 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 		}
 		of.written.end()
 		m.all(ctx, locked, func(unit string) error {
-			err := m.awaitFirst(ctx, of.nodes[unit])
+			err := m.awaitFirst(ctx, m.known(of, unit))
 			if err == nil {
 				arrive(arrival{unit: unit, ready: true})
 			}
@@ -240,10 +240,21 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 // find notes the objects of a unit of a group.
 func (m *run) find(ctx context.Context, of *readyGroup, unit string) error {
 	_, nodes, err := m.sourceUnit(ctx, unit, of.since)
+	m.know(of, unit, nodes)
+	return err
+}
+
+// known returns the objects of a unit that its group knows.
+func (m *run) known(of *readyGroup, unit string) []*graph.Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return of.nodes[unit]
+}
+
+func (m *run) know(of *readyGroup, unit string, nodes []*graph.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	of.nodes[unit] = nodes
-	return err
 }
 
 // nextBatch waits for the next units that are ready, of one group: they share a snapshot. It takes
@@ -386,7 +397,7 @@ func (p *pipeline) plan(ctx context.Context, paused []string, of *readyGroup) *b
 	defer cancel()
 	var b *batch
 	err := task.Call(func() (err error) {
-		b, err = p.planBatch(limited, number, paused, of)
+		b, err = p.planBatch(limited, ctx, number, paused, of)
 		return err
 	})
 	if err == nil {
@@ -397,6 +408,9 @@ func (p *pipeline) plan(ctx context.Context, paused []string, of *readyGroup) *b
 	}
 	_, readErr := p.Catalog.BatchPlan(ctx, p.Journal.Operation(), batchName(number))
 	for _, unit := range paused {
+		if p.hasFailed(unit) {
+			continue // alone, and it was given back
+		}
 		p.fail(ctx, unit, err)
 		if errors.Is(readErr, catalog.ErrNotFound) {
 			p.unpauseSource(ctx, unit)

@@ -2,8 +2,8 @@ package move
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -101,10 +101,11 @@ func (m *run) retireShared(ctx context.Context) error {
 	if err != nil || len(objects) == 0 {
 		return err
 	}
-	err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared"},
-		func(ctx context.Context, _ *catalog.StepHandle) error {
-			return retryRefused(ctx, func() error { return m.removeAll(ctx, all, objects) })
-		})
+	// A later run may have further batches, whose units need what is not removed now.
+	step := catalog.Step{Phase: "retire-shared", Wave: len(m.batches)}
+	err = m.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+		return retryRefused(ctx, func() error { return m.removeAll(ctx, all, objects) })
+	})
 	if err != nil {
 		return fmt.Errorf("retire shared objects: %w", err)
 	}
@@ -112,22 +113,30 @@ func (m *run) retireShared(ctx context.Context) error {
 }
 
 // sharedOfBatches returns the shared objects that the batches have copied, as a batch: each one as
-// the last batch found it that has copied it.
+// the last batch found it that has copied it. They are in the order of the batches, and in each by
+// wave: a removal begins with those of the last batch.
 func (m *run) sharedOfBatches() *batch {
 	all := &batch{Source: map[string]objectState{}}
-	for _, b := range slices.Backward(m.batches) {
+	last := map[object.Ref]*batch{}
+	copied := func(b *batch, o restore.Object) bool {
+		_, known := b.Source[o.Ref.String()]
+		return known && o.Action != restore.Skip
+	}
+	for _, b := range m.batches {
 		for _, o := range b.Copy.Shared.Objects {
-			ref := o.Ref.String()
-			was, known := b.Source[ref]
-			if _, seen := all.Source[ref]; seen || !known || o.Action == restore.Skip {
-				continue
+			if copied(b, o) {
+				last[o.Ref] = b
 			}
-			all.Source[ref] = was
-			all.Copy.Shared.Objects = append(all.Copy.Shared.Objects, o)
 		}
 	}
-	slices.SortStableFunc(all.Copy.Shared.Objects,
-		func(a, b restore.Object) int { return a.Wave - b.Wave })
+	for _, b := range m.batches {
+		for _, o := range b.Copy.Shared.Objects {
+			if last[o.Ref] == b && copied(b, o) {
+				all.Source[o.Ref.String()] = b.Source[o.Ref.String()]
+				all.Copy.Shared.Objects = append(all.Copy.Shared.Objects, o)
+			}
+		}
+	}
 	return all
 }
 
@@ -143,50 +152,89 @@ func retryRefused(ctx context.Context, fn func() error) error {
 }
 
 // unneeded returns those of the shared objects of a batch, in its order, that no object on the
-// source needs any more. Objects with users that the graph does not show (mayHaveUsers) stay.
+// source needs any more. Objects with users that the graph does not show (mayHaveUsers) stay, and
+// so do, with what they need, objects that differ from the target's, and owners of what stays.
 func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]restore.Object, error) {
-	g := v.graph
+	stay := map[object.Ref]bool{}
+	for _, o := range b.Copy.Shared.Objects {
+		n := v.graph.Node(o.Ref) // nil for a Secret that nothing names any more: it is not captured
+		stay[o.Ref] = n != nil && n.UID != b.Source[o.Ref.String()].UID ||
+			o.GroupKind() == kube.NamespaceKind.GroupKind || m.mayHaveUsers(v.graph, o.Ref)
+	}
+	for {
+		leaving := leavingWithout(v.graph, b, stay)
+		if len(leaving) == 0 {
+			return nil, nil
+		}
+		more, err := m.leaveDifferent(ctx, leaving)
+		if err == nil && len(more) == 0 {
+			more, err = m.leaveOwners(ctx, v.graph, b, leaving)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(more) == 0 {
+			return slices.DeleteFunc(slices.Clone(b.Copy.Shared.Objects),
+				func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+		}
+		for _, ref := range more {
+			stay[ref] = true
+		}
+	}
+}
+
+// leavingWithout returns the shared objects of a batch without those that stay, and without what
+// these and all other objects of the source need.
+func leavingWithout(g *graph.Graph, b *batch, stay map[object.Ref]bool) map[object.Ref]bool {
 	leaving := map[object.Ref]bool{}
 	for _, o := range b.Copy.Shared.Objects {
-		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
-		leaving[o.Ref] = (n == nil || n.UID == b.Source[o.Ref.String()].UID) &&
-			o.GroupKind() != kube.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+		if !stay[o.Ref] {
+			leaving[o.Ref] = true
+		}
 	}
-	var stay []*graph.Node
+	var others []*graph.Node
 	for _, n := range g.Nodes {
 		if !leaving[n.Ref] && !orphaned(g, n.Ref) {
-			stay = append(stay, n)
+			others = append(others, n)
 		}
 	}
-	for _, n := range g.Closure(stay) {
+	for _, n := range g.Closure(others) {
 		delete(leaving, n.Ref)
 	}
-	toDelete := map[string]object.Ref{}
-	for ref, yes := range leaving {
-		if yes {
-			toDelete[b.Source[ref.String()].UID] = ref
-		}
-	}
-	if err := m.leaveDifferent(ctx, toDelete, leaving); err != nil || len(toDelete) == 0 {
-		return nil, err
+	return leaving
+}
+
+// leaveOwners returns those of leaving that own what stays: the garbage collector would delete that
+// with them. It reports each, and returns all when it cannot tell.
+func (m *run) leaveOwners(ctx context.Context, g *graph.Graph, b *batch,
+	leaving map[object.Ref]bool) ([]object.Ref, error) {
+	toDelete, byName := map[string]object.Ref{}, map[string]object.Ref{}
+	for ref := range leaving {
+		toDelete[b.Source[ref.String()].UID], byName[ref.String()] = ref, ref
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
-		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) },
-		func(object.Ref) string { return "" })
+		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) }, object.Ref.String)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(findings, func(f object.Finding) bool {
-		return f.Severity >= object.Error
-	}) {
-		var errs []error
-		for _, f := range findings {
-			errs = append(errs, m.Journal.Emit(ctx, catalog.FindingEvent("", f)))
+	var owners []object.Ref
+	for _, f := range findings {
+		if f.Severity < object.Error {
+			continue
 		}
-		return nil, errors.Join(errs...) // they stay: they do no harm
+		named := append(slices.Clone(f.Users), f.Unit)
+		if f.Unit == "" {
+			named = slices.Collect(maps.Keys(byName))
+		}
+		for _, name := range named {
+			owners = append(owners, byName[name])
+		}
+		f.Unit, f.Users = "", nil
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", f)); err != nil {
+			return nil, err
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(b.Copy.Shared.Objects),
-		func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+	return owners, nil // they stay: they do no harm
 }
 
 // orphaned reports whether ref is a ClusterResourceSetBinding whose Cluster is gone. The
@@ -198,37 +246,34 @@ func orphaned(g *graph.Graph, ref object.Ref) bool {
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
-// leaveDifferent removes from toDelete and leaving the objects that are missing on the target or
-// differ from it, and reports each. They stay on the source.
-func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref,
-	leaving map[object.Ref]bool) error {
+// leaveDifferent returns those of leaving that are missing on the target or differ from it, and
+// reports each.
+func (m *run) leaveDifferent(ctx context.Context, leaving map[object.Ref]bool) ([]object.Ref,
+	error) {
 	var mu sync.Mutex
-	different := map[string]string{} // why, by UID
+	different := map[object.Ref]string{} // why
 	g, within := task.WithContext(ctx)
 	g.SetLimit(8)
-	for uid, ref := range toDelete {
+	for ref := range leaving {
 		g.Go(func() error {
 			why, err := m.differs(within, ref)
 			if why != "" {
 				mu.Lock()
 				defer mu.Unlock()
-				different[uid] = why
+				different[ref] = why
 			}
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		return nil, err
 	}
-	for uid, why := range different {
-		ref := toDelete[uid]
-		delete(toDelete, uid)
-		delete(leaving, ref)
+	for ref, why := range different {
 		if err := m.keptShared(ctx, ref, "it stays on the source: "+why); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return slices.Collect(maps.Keys(different)), nil
 }
 
 // keptShared reports a shared object that is left on the source.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -24,31 +25,46 @@ const snapshotTries = 3
 const snapshotTTL = 7 * 24 * time.Hour
 
 // snapshotPaused is takeSnapshot for units that are paused, whose objects their group knows. The
-// snapshot may show further ones, which came after their unit was locked: they are paused as well,
-// and it is created again. What is not paused in the last one blocks its unit (notPaused).
-func (m *run) snapshotPaused(ctx context.Context, units, others []string, of *readyGroup) (
-	*snapshot.Result, error) {
-	for try := 1; ; try++ {
-		r, err := m.takeSnapshot(ctx, units, others)
-		if err != nil || try == snapshotTries {
-			return r, err
+// snapshot may show further ones, which came since their unit was locked: they are paused as well,
+// and it is created again. It returns the units that the snapshot shows paused; the others have
+// failed. ctx ends when a unit was paused for too long, and whole with the run.
+func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
+	of *readyGroup) (r *snapshot.Result, paused []string, err error) {
+	paused = units
+	for try := 1; len(paused) > 0; try++ {
+		if r, err = m.takeSnapshot(ctx, paused, others); err != nil {
+			return nil, paused, err
 		}
-		again := false
-		for _, unit := range units {
-			nodes := nodesOf(r.Live.Graph, unit)
-			if slices.ContainsFunc(m.pauser.WithPause(nodes), isNewcomer(of.nodes[unit])) {
-				again = true
-				_ = m.awaitPaused(ctx, unit, time.Now(), of.nodes[unit], m.pauseWait())
-				of.nodes[unit] = nodes
+		came := map[string]*graph.Node{} // one of each unit
+		for _, unit := range paused {
+			for _, n := range m.pauser.WithPause(nodesOf(r.Live.Graph, unit)) {
+				if isNewcomer(m.known(of, unit))(n) {
+					came[unit] = n
+				}
 			}
 		}
-		if !again {
-			return r, nil
+		if len(came) == 0 {
+			break
 		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+		since := time.Now()
+		paused = m.all(whole, paused, func(unit string) error {
+			switch n := came[unit]; {
+			case n == nil:
+				return nil
+			case try == snapshotTries:
+				return &ChangedError{Why: n.Ref.String() + " is new"}
+			}
+			err := m.awaitPaused(ctx, unit, since, m.known(of, unit), m.pauseWait())
+			if err == nil {
+				m.know(of, unit, nodesOf(r.Live.Graph, unit))
+			}
+			return m.tooLong(err)
+		})
+		if try == snapshotTries {
+			break
 		}
 	}
+	return r, paused, nil
 }
 
 // takeSnapshot creates the snapshot that a batch is copied from, verifies its structure in the

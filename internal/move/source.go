@@ -108,7 +108,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err != nil {
 			return err
 		}
-		nodes := of.nodes[unit]
+		nodes := m.known(of, unit)
 		holder, err := m.lockHolder(ctx, ref)
 		switch {
 		case err != nil:

@@ -16,8 +16,9 @@ import (
 // A controller that reconciles seldom (capi.Row.RateLimited) acknowledges the end of a pause up to
 // 15 s later than the others. How late says nothing of an object: only when the controller saw it
 // last. So the post-flight waits for such an acknowledgement until one object of the kind has it:
-// then the controller is at work on the target. The others are there and equal by then; observe
-// looks at their acknowledgements again.
+// then the controller is at work on the target. The others are there and equal by then, and the
+// other controllers, which run in the same manager, have acknowledged the rest of their unit. With
+// Tuning.Observe the end of the run looks at all of them.
 
 // seldomAtWork reports whether an object of the kind was seen to be reconciled after its release,
 // by a controller that reconciles seldom.
@@ -28,7 +29,8 @@ func (r *run) seldomAtWork(gk object.GroupKind) bool {
 
 // noteSeldom notes that an object has passed the post-flight.
 func (r *run) noteSeldom(o Object, source *unstructured.Unstructured) {
-	if r.Rows.Row(o.GroupKind()).RateLimited && capi.PublishesPause(source.Object) && !o.Paused {
+	if r.Rows.Row(o.GroupKind()).RateLimited && capi.PublishesPause(source.Object) &&
+		o.Action == Create && !o.Paused {
 		r.seldom.Store(o.GroupKind(), true)
 	}
 }
@@ -48,9 +50,14 @@ type kindIn struct {
 }
 
 // reportSeldom reports the kinds of which objects of released units have not acknowledged the end
-// of the pause.
-func (r *run) reportSeldom(ctx context.Context) error {
+// of the pause. That they cannot be read is no failure of the run.
+func (r *run) reportSeldom(ctx context.Context) {
 	left, err := r.seldomLeft(ctx)
+	if err != nil && ctx.Err() == nil {
+		r.report(ctx, "", object.Finding{Severity: object.Warning, Code: object.CodeNotAcknowledged,
+			Message: "whether what is reconciled seldom has acknowledged the end of the pause is not " +
+				"known: " + err.Error(), Hint: "look at the conditions Paused of MachineHealthChecks"})
+	}
 	for _, refs := range left {
 		r.report(ctx, "", object.Finding{Severity: object.Warning, Code: object.CodeNotAcknowledged,
 			Ref: refs[0], Message: fmt.Sprintf("%d objects of this kind have not acknowledged the end of "+
@@ -58,7 +65,6 @@ func (r *run) reportSeldom(ctx context.Context) error {
 			Hint: "look at their condition Paused in a minute; if it is still True, read the logs of " +
 				"their controller"})
 	}
-	return err
 }
 
 // seldomLeft returns the objects of released units that are reconciled seldom and have not

@@ -18,7 +18,7 @@ import (
 func healthCheck(t *testing.T, name, paused, limit string) (Object, *unstructured.Unstructured) {
 	t.Helper()
 	ref := object.Ref{Group: capi.GroupCore, Kind: "MachineHealthCheck", Namespace: "n", Name: name}
-	return Object{Ref: ref, Version: "v1beta2"}, decoded(t, fmt.Sprintf(
+	return Object{Ref: ref, Version: "v1beta2", Action: Create}, decoded(t, fmt.Sprintf(
 		`{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineHealthCheck","metadata":{"name":%q,`+
 			`"namespace":"n","generation":1},"spec":{"clusterName":%q},"status":{"conditions":[`+
 			`{"type":"Paused","status":%q,"observedGeneration":1}]}}`, name, limit, paused))
@@ -47,7 +47,8 @@ func TestPostFlightWaitsForOneObjectThatIsReconciledSeldom(t *testing.T) {
 		{"one that differs is no proof", first, o, changed, "spec.clusterName"},
 		{"after one that differs", first, o, waits, "Paused is True"},
 		{"one that was paused before the operation is no proof", first,
-			Object{Ref: o.Ref, Paused: true}, acknowledged, ""},
+			Object{Ref: o.Ref, Action: Create, Paused: true}, acknowledged, ""},
+		{"one that was adopted is no proof", first, Object{Ref: o.Ref, Action: Adopt}, acknowledged, ""},
 		{"after one that was paused before", first, o, waits, "Paused is True"},
 		{"it has acknowledged", first, o, acknowledged, ""},
 		{"one was seen", first, o, waits, ""},
