@@ -3,6 +3,7 @@
 package move_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -31,6 +32,7 @@ func BenchmarkMoveFleet(b *testing.B) {
 		units, err = strconv.Atoi(text)
 		must(b, err)
 	}
+	b.Setenv("GOGC", cmp.Or(os.Getenv("GOGC"), "50")) // as mgmtctl has it
 	servers.Clear(b)
 	servers.Fleet(b, 0, "--namespace-prefix", "moves-", "--workloads", fmt.Sprint(units),
 		"--machines", "8", "--fast")
@@ -64,7 +66,7 @@ func BenchmarkMoveFleet(b *testing.B) {
 		}
 		b.ReportMetric(float64(floor)*float64(objects)/float64(took), "floor")
 		b.ReportMetric((listBytes(b, 0)-began)/capture, "captures")
-		b.ReportMetric(float64(fx.peak)/(1<<20), "MiB-peak")
+		b.ReportMetric(float64(e.Peak)/(1<<20), "MiB-peak")
 		b.ReportMetric(float64(objects), "objects")
 	}
 }

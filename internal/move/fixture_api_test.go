@@ -58,7 +58,6 @@ type fixture struct {
 	was map[object.Ref]*unstructured.Unstructured
 
 	limit time.Duration // of a process; 0 means minutes
-	peak  int64         // the memory of the last process, in bytes resident at most
 
 	mu         sync.Mutex
 	violations []string
@@ -294,9 +293,6 @@ func (fx *fixture) run(o order) (end, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		fx.peak = usage.Maxrss << 10
-	}
 	if ctx.Err() != nil {
 		return end{}, fmt.Errorf("%s: no end after minutes: %s", o.Do, tail(&errs))
 	}

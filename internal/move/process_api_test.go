@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -84,6 +85,7 @@ type end struct {
 	State, Message string
 	Findings       []string // those that are errors
 	PreCopies      []string // the warnings about them
+	Peak           int64    // the memory of its process, in bytes resident at most
 }
 
 // readFindings reads the findings in the history of an operation.
@@ -110,6 +112,7 @@ func runOrder(text string) int {
 	if err == nil {
 		var e end
 		if e, err = carryOut(context.Background(), o, nil); err == nil {
+			e.Peak = peakMemory()
 			err = json.NewEncoder(os.Stdout).Encode(e)
 		}
 	}
@@ -118,6 +121,20 @@ func runOrder(text string) int {
 		return 1
 	}
 	return 0
+}
+
+// peakMemory returns how many bytes of this process were resident at most; 0 when nobody knows.
+// What the parent sees (Maxrss) is no less than the memory of the parent itself: Linux counts that
+// of the process before its exec, which vfork shares with the parent (fs/exec.c, exec_mmap).
+func peakMemory() (bytes int64) {
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			bytes = kib << 10
+		}
+	}
+	return bytes
 }
 
 // openStore opens the store of a fixture in a bucket, or makes it.
