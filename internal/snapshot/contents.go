@@ -32,8 +32,11 @@ func newContents(kinds []kube.Kind) (*Contents, error) {
 // put adds the bytes of an object and returns how many objects there are now.
 func (c *Contents) put(r object.Ref, body []byte) (int64, error) {
 	c.mu.Lock()
-	enc := c.codec.enc
+	enc, err := c.codec.encoder()
 	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
 	// EncodeAll returns a slice with the capacity of its input (klauspost/compress v1.20,
 	// zstd/encoder.go). What is stored is a copy, so that the rest is freed.
 	packed := bytes.Clone(enc.EncodeAll(body, nil))
@@ -67,7 +70,15 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*graph.Node,
 	if err := g.Wait(); err != nil {
 		return nil, named(s.Envelope, err)
 	}
+	c.rest()
 	return c, nil
+}
+
+// rest frees what only put needs.
+func (c *Contents) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.codec.rest()
 }
 
 func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key,
@@ -117,4 +128,34 @@ func (c *Contents) Drop(r object.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.bodies, r)
+}
+
+// Only returns contents of some of the objects, without the others and what was made to compress
+// them. It leaves out those that c does not have.
+func (c *Contents) Only(refs []object.Ref) (*Contents, error) {
+	only, err := newContents(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer only.rest()
+	for _, ref := range refs {
+		if !c.has(ref) {
+			continue
+		}
+		body, err := c.Bytes(ref)
+		if err == nil {
+			_, err = only.put(ref, body)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return only, nil
+}
+
+func (c *Contents) has(r object.Ref) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.bodies[r]
+	return ok
 }

@@ -87,3 +87,38 @@ func TestContentsHoldWhatObjectsHaveInCommonOnce(t *testing.T) {
 		t.Errorf("%d dictionaries", n)
 	}
 }
+
+// TestContentsThatAreCompleteHaveNoEncoders: a move has the contents of many batches, and the
+// buffers of an encoder take more memory than a batch.
+func TestContentsThatAreCompleteHaveNoEncoders(t *testing.T) {
+	c, err := newContents(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := func(i int) object.Ref {
+		return object.Ref{Kind: fmt.Sprint("Kind", i%3), Name: fmt.Sprint(i)}
+	}
+	body := func(i int) []byte { return fmt.Appendf(nil, "object %d", i) }
+	for i := range 3 * learnAfter {
+		if _, err := c.put(ref(i), body(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.rest(); c.codec.enc != nil {
+		t.Error("there is an encoder")
+	}
+	only, err := c.Only([]object.Ref{ref(1), ref(7), {Kind: "Kind", Name: "none"}})
+	if err != nil || len(only.bodies) != 2 || only.codec.enc != nil || only.codec.samples != nil {
+		t.Errorf("some of them: %d objects, %v", len(only.bodies), err)
+	}
+	for _, of := range []*Contents{c, only} {
+		if _, err := of.put(ref(2), body(2)); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range []int{1, 2, 7} {
+			if got, err := of.Bytes(ref(i)); err != nil || !bytes.Equal(got, body(i)) {
+				t.Errorf("%q came back, %v", got, err)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -17,13 +18,17 @@ const (
 	learnSize, learnAfter = 64 << 10, 64
 	// maxDictionaries bounds the memory of dictionaries. Each has all samples before it, too.
 	maxDictionaries = 32
+	// window is what an encoder looks back at: a dictionary, which has a sample of each kind, and the
+	// object. Each of the encoders, one a core and not more than the LISTs that fill them, has a
+	// buffer of it; that of the default is 4 MiB.
+	window, encoders = 1 << 20, 4
 )
 
 // codec compresses single objects with a dictionary of objects of the same kinds: objects of a
 // fleet resemble each other, and not themselves. Recorded objects have 318 bytes each instead of
 // 1048, and are decompressed in a third of the time.
 type codec struct {
-	enc *zstd.Encoder // with the newest dictionary
+	enc *zstd.Encoder // with the newest dictionary; nil until it is needed
 	dec *zstd.Decoder // with all of them
 
 	samples      []byte
@@ -38,18 +43,33 @@ func newCodec() (*codec, error) {
 	return c, c.renew()
 }
 
-// renew makes an encoder with the newest dictionary, and a decoder with all.
-func (c *codec) renew() (err error) {
-	encode := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest)}
-	decode := []zstd.DOption{zstd.WithDecoderConcurrency(0)}
-	for i, d := range c.dictionaries {
-		decode = append(decode, zstd.WithDecoderDictRaw(uint32(i+1), d))
+// encoder returns an encoder with the newest dictionary.
+func (c *codec) encoder() (_ *zstd.Encoder, err error) {
+	if c.enc != nil {
+		return c.enc, nil
 	}
+	encode := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(window),
+		zstd.WithEncoderConcurrency(min(runtime.GOMAXPROCS(0), encoders))}
 	if n := len(c.dictionaries); n > 0 {
 		encode = append(encode, zstd.WithEncoderDictRaw(uint32(n), c.dictionaries[n-1]))
 	}
 	if c.enc, err = zstd.NewWriter(nil, encode...); err != nil {
-		return fmt.Errorf("make compressor: %w", err)
+		return nil, fmt.Errorf("make compressor: %w", err)
+	}
+	return c.enc, nil
+}
+
+// rest frees what only put needs: the encoder, which has more memory than the objects of some
+// workload clusters, and the samples that are in no dictionary. An object that is put later makes
+// another encoder.
+func (c *codec) rest() { c.enc, c.samples, c.learned = nil, nil, 0 }
+
+// renew makes a decoder with all dictionaries. The next encoder has the newest one.
+func (c *codec) renew() (err error) {
+	c.enc = nil
+	decode := []zstd.DOption{zstd.WithDecoderConcurrency(0)}
+	for i, d := range c.dictionaries {
+		decode = append(decode, zstd.WithDecoderDictRaw(uint32(i+1), d))
 	}
 	if c.dec, err = zstd.NewReader(nil, decode...); err != nil {
 		return fmt.Errorf("make decompressor: %w", err)

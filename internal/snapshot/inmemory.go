@@ -100,6 +100,7 @@ func (s contentsSink) Object(n *graph.Node, raw []byte) error { return s.Prefetc
 // complete fetches the objects of a cut that the initial list did not give: they were not selected
 // then.
 func (c *Contents) complete(ctx context.Context, source capture.Source, cut *capture.Cut) error {
+	defer c.rest()
 	var missing []*graph.Node
 	for _, n := range cut.Graph.Nodes {
 		if _, there := c.bodies[n.Ref]; !there {
