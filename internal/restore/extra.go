@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/labels"
@@ -76,7 +77,8 @@ func (p *planner) listed(k kube.Kind, b *belonging, raw []byte) {
 	}
 	switch {
 	case wanted:
-		p.existing[ref] = meta.Get("uid").String()
+		// gjson returns a part of the metadata, all of which would stay in memory with the plan.
+		p.existing[ref] = strings.Clone(meta.Get("uid").String())
 		p.leaving[ref] = meta.Get("deletionTimestamp").Exists()
 	case unit != "" && !p.comesByItself(k, ref):
 		p.extra = append(p.extra, extraObject{ref, unit})
