@@ -16,7 +16,7 @@ import (
 )
 
 // findExisting finds the planned refs that are on the target already, with their UIDs, all Clusters
-// there, and what else belongs to planned units: one metadata-only LIST of each kind.
+// there, and what else belongs to planned units: metadata-only LISTs of each kind.
 func (p *planner) findExisting(ctx context.Context) error {
 	b := p.belonging()
 	g, ctx := task.WithContext(ctx)
@@ -27,11 +27,17 @@ func (p *planner) findExisting(ctx context.Context) error {
 			k, _ = kube.FindKind(p.Kinds, gk)
 		}
 		g.Go(func() error {
-			_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
-				p.listed(k, b, raw)
-				return nil
-			})
-			if err != nil && !p.reportUnlisted(k, err) {
+			for _, options.Namespace = range p.listedIn(k, b) {
+				_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
+					p.listed(k, b, raw)
+					return nil
+				})
+				if err == nil {
+					continue
+				}
+				if p.reportUnlisted(k, err) {
+					break
+				}
 				return err
 			}
 			return nil

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,5 +91,37 @@ func TestTwoWorkloadClustersHaveNotOneID(t *testing.T) {
 	got := errorsOf(newTrial(t, source, newMemory(t, "target")).makePlan(t))
 	if !slices.Equal(got, []string{"two/w: id-not-unique"}) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestThePlanOfABatchListsItsNamespaces: most objects of the target of a move are of the batches
+// before. The Clusters of all namespaces count, as an object may attach to them.
+func TestThePlanOfABatchListsItsNamespaces(t *testing.T) {
+	target := newMemory(t, "target")
+	var mu sync.Mutex
+	listed := map[string]map[string]bool{} // namespaces, by kind
+	target.onList = func(k kube.Kind, o kube.ListOptions) {
+		mu.Lock()
+		defer mu.Unlock()
+		if listed[k.Kind] == nil {
+			listed[k.Kind] = map[string]bool{}
+		}
+		listed[k.Kind][o.Namespace] = true
+	}
+	x := newTrial(t, twoTenants(t), target)
+	for _, tt := range []struct{ only, want []string }{
+		{nil, []string{""}}, {[]string{"one/w", "two/w"}, []string{"one", "two"}},
+	} {
+		clear(listed)
+		x.spec.Only = tt.only
+		x.makePlan(t)
+		for _, kind := range []string{"Machine", "ClusterClass", "Secret", "MachineHealthCheck"} {
+			if got := slices.Sorted(maps.Keys(listed[kind])); !slices.Equal(got, tt.want) {
+				t.Errorf("%q: %s is listed in %q", tt.only, kind, got)
+			}
+		}
+		if !listed["Cluster"][""] {
+			t.Errorf("%q: Clusters are listed in %v", tt.only, listed["Cluster"])
+		}
 	}
 }

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,13 +26,18 @@ type belonging struct {
 	planned map[object.Ref]string // objects of units, and their units
 	units   map[object.Key]string // by namespace and name of their Cluster
 	wanted  map[object.Ref]bool   // all that is planned
+	// namespaces are those of all that is planned.
+	namespaces map[string]bool
 }
 
 func (p *planner) belonging() *belonging {
 	b := &belonging{planned: map[object.Ref]string{}, units: map[object.Key]string{},
-		wanted: map[object.Ref]bool{}}
+		wanted: map[object.Ref]bool{}, namespaces: map[string]bool{}}
 	for n := range p.active {
 		b.wanted[n.Ref] = true
+		if n.Namespace != "" {
+			b.namespaces[n.Namespace] = true
+		}
 		if n.Unit != "" {
 			b.planned[n.Ref] = n.Unit
 		}
@@ -40,6 +46,19 @@ func (p *planner) belonging() *belonging {
 		}
 	}
 	return b
+}
+
+// listedIn returns the namespaces in which a plan lists a kind; "" stands for all of them. The plan
+// of a batch lists its own: an object belongs to a unit by the name of a Cluster, or by an owner,
+// in its own namespace, and most objects of the target are of the batches before. What a plan does
+// to other Clusters is checked in all namespaces. So is, by the plan of the whole operation,
+// whether the target can list the objects of a kind that it has.
+func (p *planner) listedIn(k kube.Kind, b *belonging) []string {
+	if p.Spec.Only == nil || !k.Namespaced || k.GroupKind == capi.Cluster ||
+		len(b.namespaces) > kube.ManyNamespaces {
+		return []string{""}
+	}
+	return slices.Sorted(maps.Keys(b.namespaces))
 }
 
 // unitOf returns the unit to which an object belongs by its label or an owner; "" when there is
