@@ -159,6 +159,11 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	if err := m.keep(ctx, batchName(number), b); err != nil {
 		return nil, err
 	}
+	for _, n := range r.Live.Graph.Nodes {
+		if n.Unit != "" && !slices.Contains(units, n.Unit) {
+			b.contents.Drop(n.Ref) // of a neighbour
+		}
+	}
 	m.batches = append(m.batches, b)
 	return b, nil
 }

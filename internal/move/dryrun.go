@@ -52,7 +52,7 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: v.contents,
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   m.Plan.Spec.copySpec(units), Owners: owners, Asked: m.asked})
+		Spec:   m.Plan.Spec.copySpec(units), Owners: owners, Asked: m.askedAbout(units)})
 	if err != nil {
 		return err
 	}
@@ -78,13 +78,29 @@ func (m *run) refuse(ctx context.Context, plan *restore.Plan) {
 
 // noteAsked notes the objects about which a plan has asked the target.
 func (m *run) noteAsked(plan *restore.Plan) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, u := range append([]restore.Unit{plan.Shared}, plan.Units...) {
 		for _, o := range u.Objects {
 			if o.Checked {
-				m.asked[o.Ref] = true
+				m.asked[u.Name] = append(m.asked[u.Name], o.Ref)
 			}
 		}
 	}
+}
+
+// askedAbout returns the objects of units, and of what they share, about which this run has asked
+// the target.
+func (m *run) askedAbout(units []string) map[object.Ref]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	asked := map[object.Ref]bool{}
+	for _, unit := range append([]string{""}, units...) {
+		for _, ref := range m.asked[unit] {
+			asked[ref] = true
+		}
+	}
+	return asked
 }
 
 // askedOnce asks for each right once in a run: each batch has plans that need to know.

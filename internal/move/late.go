@@ -77,7 +77,7 @@ func (b *batch) desiredID(rows *capi.Table, u *unstructured.Unstructured) (strin
 	return b.contentID(text), nil
 }
 
-// forget drops the ids of a unit that is retired, so that memory follows the units in flight.
+// forget drops the ids of a unit that is retired.
 func (b *batch) forget(unit string) {
 	for ref, was := range b.Source {
 		if was.Unit == unit && was.Desired != "" {

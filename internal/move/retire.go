@@ -64,10 +64,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 		})
 	}
 	g.Finish()
-	for _, u := range healthy {
-		if m.over(u.Name) {
-			b.forget(u.Name)
-		}
+	if err := m.settle(b); err != nil {
+		m.fail(ctx, "", err)
 	}
 }
 

@@ -42,8 +42,9 @@ type run struct {
 	pauser   *fence.Pauser // of the source
 	// policy and returns are the admission policies of the source and of the target.
 	policy, returns *fence.Policy
-	// asked are the objects about which this run has asked the target.
-	asked map[object.Ref]bool
+	// namespaces are those in which the plan has objects of each unit. The run has the plan of units
+	// without their objects: their batches have newer ones.
+	namespaces map[string][]string
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
 	// accepted are the units whose state on the target the operator accepts.
@@ -58,6 +59,8 @@ type run struct {
 
 	mu      sync.Mutex
 	results results
+	// asked are the objects about which this run has asked the target, by unit.
+	asked map[string][]object.Ref
 	// pausedAt is when this run paused a unit.
 	pausedAt map[string]time.Time
 	// together are the units of the batch of each unit.
@@ -98,10 +101,11 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: attempt, Units: op.Units,
 		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
-		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
-		policy:  policyOf(o.Source),
-		returns: policyOf(o.Target),
-		asked:   map[object.Ref]bool{}, refused: map[string]bool{}, accepted: map[string]bool{},
+		pauser:     fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
+		policy:     policyOf(o.Source),
+		returns:    policyOf(o.Target),
+		namespaces: map[string][]string{}, asked: map[string][]object.Ref{},
+		refused: map[string]bool{}, accepted: map[string]bool{},
 		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
 		unarmed: map[string]bool{},
 		epochs:  map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
@@ -123,6 +127,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	if attempt == 1 { // the plan was made for it; else it may be days old
 		m.noteAsked(&m.Plan.Copy)
 	}
+	m.leaveObjects()
 	if o.Target.Prober != nil {
 		m.Target.Prober = &askedOnce{Prober: o.Target.Prober, answers: map[string]bool{}}
 	}

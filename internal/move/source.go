@@ -195,16 +195,11 @@ func (m *run) namespacesOf(unit string, batch ...restore.Unit) []string {
 	var found []string
 	for _, unit := range units {
 		namespace, _, _ := strings.Cut(unit, "/")
-		found = append(found, namespace)
+		found = append(append(found, namespace), m.namespaces[unit]...)
 	}
-	for _, u := range slices.Concat(m.Plan.Copy.Units, batch) {
-		if !slices.Contains(units, u.Name) {
-			continue
-		}
-		for _, o := range u.Objects {
-			if o.Namespace != "" && !slices.Contains(found, o.Namespace) {
-				found = append(found, o.Namespace)
-			}
+	for _, u := range batch {
+		if slices.Contains(units, u.Name) {
+			found = append(found, namespacesIn(u)...)
 		}
 	}
 	slices.Sort(found)

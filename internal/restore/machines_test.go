@@ -3,7 +3,9 @@ package restore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -85,5 +88,36 @@ func TestMachinesThatAnAutoscalerAskedForAreNoSign(t *testing.T) {
 		if reported != tt.reported {
 			t.Errorf("%s: %d Machines are reported, want %d", tt.name, reported, tt.reported)
 		}
+	}
+}
+
+// TestObserveNeedsTheMachinesOfAPlanAlone: a move forgets all other objects of workload clusters
+// that it has moved.
+func TestObserveNeedsTheMachinesOfAPlanAlone(t *testing.T) {
+	x := newTrial(t, twoTenantsOwning(t, `{"kind":"Machine","metadata":{"namespace":"one","name":"m",
+		"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
+		"spec":{"clusterName":"w"}}`), newMemory(t, "target"))
+	if failures, err := x.run(t); err != nil {
+		t.Fatal(failures, err)
+	}
+	plan := *x.plan
+	plan.Units = slices.Clone(plan.Units)
+	for i, u := range plan.Units {
+		plan.Units[i].Objects = slices.DeleteFunc(slices.Clone(u.Objects),
+			func(o Object) bool { return o.GroupKind() != capi.Machine })
+	}
+	observe := func() error {
+		return Observe(t.Context(), RunOptions{Plan: &plan, Contents: x.contents, Reader: x.target,
+			Kinds: x.target.kinds, Operation: string(x.id), Tuning: Tuning{Observe: 1},
+			Journal: x.catalog.Journal(x.id, catalog.JournalOptions{})})
+	}
+	if err := observe(); err != nil {
+		t.Error(err)
+	}
+	x.target.set(t, "Machine.cluster.x-k8s.io/one/m", func(u *unstructured.Unstructured) {
+		u.SetUID("another")
+	})
+	if _, ok := errors.AsType[*IncompleteError](observe()); !ok {
+		t.Error("a Machine that was replaced is no error")
 	}
 }
