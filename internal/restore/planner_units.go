@@ -76,7 +76,7 @@ func (p *planner) skipUnneeded(plan *Plan) {
 
 func (p *planner) unit(name string, nodes []*graph.Node) Unit {
 	u := Unit{Name: name, OtherMachines: p.others[name], Gone: p.gone[name], Held: p.held[name],
-		Compared: p.compared[name]}
+		Compared: p.compared[name], Objects: make([]Object, 0, len(nodes))}
 	wave := 0
 	var early, late []*graph.Node
 	for _, n := range nodes {
