@@ -34,7 +34,7 @@ func namespacesIn(u restore.Unit) (found []string) {
 
 // settle frees what only the retired units of a batch need and, once all are, what only the batch
 // needs. What is left is for the end of the run: the shared objects are released and retired then,
-// and the Machines observed, with the owners of which an autoscaler changes the number.
+// and units observed. An autoscaler changes the number of Machines that their owners have.
 func (m *run) settle(b *batch) error {
 	m.mu.Lock()
 	all := true
@@ -60,7 +60,7 @@ func (m *run) settle(b *batch) error {
 	units := m.unitsOf(b)
 	for i, u := range units {
 		var owners []object.Ref
-		units[i].Objects, owners = machines(u)
+		units[i].Objects, owners = m.observed(u)
 		read = append(read, owners...)
 	}
 	contents, err := b.contents.Only(read)
@@ -85,15 +85,17 @@ func (m *run) settleUnit(b *batch, unit string) {
 	b.forget(unit)
 }
 
-// machines returns the Machines of a unit with the objects that own them, and the owners.
-func machines(u restore.Unit) (objects []restore.Object, owners []object.Ref) {
+// observed returns the objects of a unit that are observed, Machines and what is reconciled seldom,
+// with the owners of the Machines, and these owners.
+func (m *run) observed(u restore.Unit) (objects []restore.Object, owners []object.Ref) {
 	for _, o := range u.Objects {
 		if o.GroupKind() == capi.Machine {
 			owners = append(owners, o.Owners...)
 		}
 	}
 	for _, o := range u.Objects {
-		if o.GroupKind() == capi.Machine || slices.Contains(owners, o.Ref) {
+		if o.GroupKind() == capi.Machine || slices.Contains(owners, o.Ref) ||
+			m.Rows.Row(o.GroupKind()).RateLimited {
 			objects = append(objects, o)
 		}
 	}

@@ -19,7 +19,7 @@ func TestARetiredBatchHasWhatTheEndOfTheRunNeeds(t *testing.T) {
 	unit := func(name string) restore.Unit {
 		set := ref("MachineSet", name)
 		return restore.Unit{Name: "ns/" + name, Objects: []restore.Object{{Ref: ref("Cluster", name)},
-			{Ref: set}, {Ref: ref(capi.Machine.Kind, name), Owners: []object.Ref{set}}}}
+			{Ref: ref("MachineHealthCheck", name)}, {Ref: set}, {Ref: ref(capi.Machine.Kind, name), Owners: []object.Ref{set}}}}
 	}
 	class := ref("ClusterClass", "class")
 	b := &batch{contents: &snapshot.Contents{}, Source: map[string]objectState{class.String(): {}},
@@ -37,7 +37,7 @@ func TestARetiredBatchHasWhatTheEndOfTheRunNeeds(t *testing.T) {
 			plans: []*batch{{Copy: restore.Plan{Units: slices.Clone(b.Copy.Units)}}}},
 		results: results{retired: map[string]bool{"ns/a": true}}}
 	m.leaveObjects()
-	if len(plan.Copy.Units[0].Objects) != 3 || m.Plan.Copy.Units[0].Objects != nil ||
+	if len(plan.Copy.Units[0].Objects) != 4 || m.Plan.Copy.Units[0].Objects != nil ||
 		!slices.Equal(m.namespacesOf("ns/a"), []string{"ns"}) {
 		t.Errorf("the plan is %+v, that of the run %+v", plan.Copy.Units, m.Plan.Copy.Units)
 	}
@@ -51,13 +51,13 @@ func TestARetiredBatchHasWhatTheEndOfTheRunNeeds(t *testing.T) {
 			t.Errorf("%v, %+v, %v, %v", b.Source, b.Copy.Units, m.asked, m.pre)
 		}
 	}
-	check(7, 3, 1)
+	check(9, 4, 1)
 	if b.Source[ref("Cluster", "a").String()].Desired != "" {
 		t.Error("ids of a retired unit are there")
 	}
 	m.results.retired["ns/b"] = true
-	check(1, 2, 0)
-	if b.Copy.Units[0].Objects[0].Kind != "MachineSet" {
+	check(1, 3, 0)
+	if b.Copy.Units[0].Objects[0].Kind != "MachineHealthCheck" {
 		t.Errorf("left are %v", b.Copy.Units[0].Objects)
 	}
 }
