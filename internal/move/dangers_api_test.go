@@ -60,21 +60,45 @@ func (fx *fixture) checkOnSource(t *testing.T, unit string) {
 }
 
 // testBlockMove: clusterctl reads the annotation before the pause, and waits for minutes. Here it
-// counts in the pause, and for its workload cluster alone.
+// counts in the pause, and for its workload cluster alone, also on an object that comes then.
 func (fx *fixture) testBlockMove(t *testing.T) {
 	unit := classyUnits[1]
 	machine := fx.one("Machine", unit)
 	fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
 		capi.Annotate(u.Object, capi.AnnotationBlockMove, "")
 	})
+	fx.moveHeldBack(t, unit, machine, nil)
+	check := fx.one("MachineHealthCheck", unit)
+	like := fx.was[check].DeepCopy()
+	check.Name = unit + "-held-back"
+	fx.moveHeldBack(t, unit, check, fx.beginning(unit, "pause", func() error {
+		like.SetName(check.Name)
+		like.SetUID("")
+		like.SetResourceVersion("")
+		like.SetManagedFields(nil)
+		capi.Annotate(like.Object, capi.AnnotationBlockMove, "")
+		made, err := fx.source().Writer().Create(t.Context(), fx.kind(fx.at, check.GroupKind()), like)
+		if err == nil {
+			capi.Unannotate(made.Object, capi.AnnotationBlockMove)
+			fx.was[check] = made
+		}
+		return err
+	}))
+}
+
+// moveHeldBack moves a fleet of which the provider of one object holds its unit back, and then that
+// unit.
+func (fx *fixture) moveHeldBack(t *testing.T, unit string, held object.Ref,
+	onStep func(context.Context, catalog.StepRecord) error) {
+	t.Helper()
 	o := fx.order(doMove)
 	o.MaxPause = 20 * time.Second
-	e := fx.carryOut(o, catalog.Failed, nil)
+	e := fx.carryOut(o, catalog.Failed, onStep)
 	if !strings.Contains(e.Message, "its provider holds the move back") {
 		t.Errorf("it ended with: %s", e.Message)
 	}
 	fx.checkOnSource(t, unit)
-	fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
+	fx.change(fx.at, held, func(u *unstructured.Unstructured) {
 		capi.Unannotate(u.Object, capi.AnnotationBlockMove)
 	})
 	fx.resumeToEnd()
