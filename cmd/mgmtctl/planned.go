@@ -105,7 +105,7 @@ func (f *runFlags) addTuning(cmd *cobra.Command, verb string, concurrency int) {
 		"cluster take this `duration` to be healthy (default %s, and 1s for each one released)",
 		strings.TrimSuffix(service.DefaultPostFlight.String(), "0s")))
 	set.DurationVar(&f.observe, "observe", 0, "watch the target for this `duration` after the last "+
-		"release, for Machines that come or go")
+		"release: Machines that come or go, MachineHealthChecks that are not reconciled")
 }
 
 // addMaxPause adds the flag that limits the pause of a move.
