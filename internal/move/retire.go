@@ -64,9 +64,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 		})
 	}
 	g.Finish()
-	if err := m.settle(b); err != nil {
-		m.fail(ctx, "", err)
-	}
+	m.settle(b)
 }
 
 // cascades returns, by unit, findings for the objects that the garbage collector would delete with

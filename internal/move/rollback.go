@@ -179,7 +179,7 @@ func (m *run) undoPlan(ctx context.Context, b *batch, hooks restore.Hooks, units
 }
 
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
-// now.
+// now, or that are on the target alone, since units were retired.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, contents, err := m.Target.capture(ctx, nil)
 	if err != nil {
@@ -191,7 +191,18 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 			ours[o.Ref] = true
 		}
 	}
-	return restore.Needed(s.Graph, contents, m.Rows, ours)
+	needed, err := restore.Needed(s.Graph, contents, m.Rows, ours)
+	if err != nil || len(m.results.retired) == 0 {
+		return needed, err
+	}
+	for ref := range ours {
+		here, err := on(ctx, m.Source, ref)
+		if err != nil {
+			return nil, err
+		}
+		needed[ref] = needed[ref] || here == nil
+	}
+	return needed, nil
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership

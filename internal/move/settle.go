@@ -35,7 +35,7 @@ func namespacesIn(u restore.Unit) (found []string) {
 // settle frees what only the retired units of a batch need and, once all are, what only the batch
 // needs. What is left is for the end of the run: the shared objects are released and retired then,
 // and units observed. An autoscaler changes the number of Machines that their owners have.
-func (m *run) settle(b *batch) error {
+func (m *run) settle(b *batch) {
 	m.mu.Lock()
 	all := true
 	for _, unit := range b.units() {
@@ -45,7 +45,7 @@ func (m *run) settle(b *batch) error {
 	}
 	m.mu.Unlock()
 	if !all {
-		return nil
+		return
 	}
 	source := map[string]objectState{} // another map: one from which entries are deleted stays large
 	for ref, was := range b.Source {
@@ -63,14 +63,12 @@ func (m *run) settle(b *batch) error {
 		units[i].Objects, owners = m.observed(u)
 		read = append(read, owners...)
 	}
-	contents, err := b.contents.Only(read)
-	if err != nil {
-		return err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b.Source, b.Copy.Units, b.contents = source, units, contents
-	return nil
+	b.Source, b.Copy.Units = source, units
+	if contents, err := b.contents.Only(read); err == nil {
+		b.contents = contents // else all of them stay
+	}
 }
 
 // settleUnit frees what only a retired unit needs. The caller has m.mu.

@@ -113,30 +113,34 @@ func (m *run) retireShared(ctx context.Context) error {
 }
 
 // sharedOfBatches returns the shared objects that the batches have copied, as a batch: each one as
-// the last batch found it that has copied it. They are in the order of the batches, and in each by
-// wave: a removal begins with those of the last batch.
+// the last batch found it that has copied it. They are in the order in which batches copied them
+// first, which is an order by owners: the batch of an object has its owners, or one before has.
 func (m *run) sharedOfBatches() *batch {
 	all := &batch{Source: map[string]objectState{}}
-	last := map[object.Ref]*batch{}
-	copied := func(b *batch, o restore.Object) bool {
-		_, known := b.Source[o.Ref.String()]
-		return known && o.Action != restore.Skip
-	}
+	objects, at := []restore.Object{}, map[object.Ref]int{}
+	before := 0 // the last wave of the batches before
 	for _, b := range m.batches {
+		last := before
 		for _, o := range b.Copy.Shared.Objects {
-			if copied(b, o) {
-				last[o.Ref] = b
+			was, known := b.Source[o.Ref.String()]
+			if !known || o.Action == restore.Skip {
+				continue
 			}
-		}
-	}
-	for _, b := range m.batches {
-		for _, o := range b.Copy.Shared.Objects {
-			if last[o.Ref] == b && copied(b, o) {
-				all.Source[o.Ref.String()] = b.Source[o.Ref.String()]
-				all.Copy.Shared.Objects = append(all.Copy.Shared.Objects, o)
+			all.Source[o.Ref.String()] = was
+			i, seen := at[o.Ref]
+			if seen {
+				o.Wave = objects[i].Wave
+				objects[i] = o
+				continue
 			}
+			o.Wave += before + 1
+			last = max(last, o.Wave)
+			at[o.Ref] = len(objects)
+			objects = append(objects, o)
 		}
+		before = last
 	}
+	all.Copy.Shared.Objects = objects
 	return all
 }
 

@@ -54,9 +54,9 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
 			case try == snapshotTries:
 				return &ChangedError{Why: n.Ref.String() + " is new"}
 			}
-			err := m.awaitPaused(ctx, unit, since, m.known(of, unit), m.pauseWait())
+			nodes, err := m.awaitPaused(ctx, unit, since, m.known(of, unit), m.pauseWait())
 			if err == nil {
-				m.know(of, unit, nodesOf(r.Live.Graph, unit))
+				m.know(of, unit, nodes)
 			}
 			return m.tooLong(err)
 		})

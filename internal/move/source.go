@@ -250,17 +250,19 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 }
 
 // awaitPaused is awaitAcknowledged for all objects of a unit, as a capture that began after since
-// shows them. known are those whose own switches are set; those of the others are set here.
+// shows them, and returns these. known are those whose own switches are set; those of the others
+// are set here.
 func (m *run) awaitPaused(ctx context.Context, unit string, since time.Time, known []*graph.Node,
-	limit time.Duration) error {
+	limit time.Duration) ([]*graph.Node, error) {
 	captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := m.pauseNewcomers(ctx, unit, nodesOf(captured.graph, unit), known); err != nil {
-		return err
+	nodes := nodesOf(captured.graph, unit)
+	if err := m.pauseNewcomers(ctx, unit, nodes, known); err != nil {
+		return nil, err
 	}
-	return m.awaitAcknowledged(ctx, nodesOf(captured.graph, unit), limit)
+	return nodes, m.awaitAcknowledged(ctx, nodes, limit)
 }
 
 // awaitAcknowledged waits until objects of a unit have acknowledged the pause and no provider
