@@ -208,3 +208,27 @@ func TestAPIPlanFindsWhoWouldAdoptOnTheTarget(t *testing.T) {
 		t.Errorf("nothing says so: %+v", plan.Copy.Findings)
 	}
 }
+
+// TestAPIMoveRollbackLeavesTheOnlyCopy: a template that nothing uses has moved with the first
+// workload clusters and is gone from the source. A rollback of the others must not remove it from
+// the target, where nothing uses it either.
+func TestAPIMoveRollbackLeavesTheOnlyCopy(t *testing.T) {
+	fx := newFixture(t, "only-copy")
+	template := fx.kind(fx.at, object.GroupKind{Group: "bootstrap.cluster.x-k8s.io",
+		Kind: "KubeadmConfigTemplate"})
+	fx.fill(template, `{"metadata":{"name":"unused"},"spec":{"template":{"spec":{"format":"cloud-config"}}}}`)
+	allow := fx.deny("refuses-one", "clusters", `object.metadata.name != "`+classyUnits[1]+`"`)
+	fx.carryOut(fx.order(doMove), catalog.Failed, nil)
+	allow()
+	has := func(s *side) bool {
+		_, err := s.Reader().Get(t.Context(), template, fx.namespace, "unused")
+		return err == nil
+	}
+	if has(fx.source()) || !has(fx.target()) {
+		t.Fatal("the template has not moved: the test shows nothing")
+	}
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	if !has(fx.target()) {
+		t.Error("the template is on neither side")
+	}
+}
