@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -119,6 +120,48 @@ func TestContentsThatAreCompleteHaveNoEncoders(t *testing.T) {
 			if got, err := of.Bytes(ref(i)); err != nil || !bytes.Equal(got, body(i)) {
 				t.Errorf("%q came back, %v", got, err)
 			}
+		}
+	}
+}
+
+// TestContentsComeBackFromManyDictionaries: the newest dictionary is larger than what an encoder
+// looks back at, and an object is larger than both.
+func TestContentsComeBackFromManyDictionaries(t *testing.T) {
+	c, err := newContents(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.NewChaCha8([32]byte{1})
+	bodies := map[object.Ref][]byte{}
+	put := func(kind, name string, body []byte) {
+		t.Helper()
+		ref := object.Ref{Kind: kind, Name: name}
+		if bodies[ref] = body; err == nil {
+			_, err = c.put(ref, body)
+		}
+	}
+	var all []byte
+	for i := 0; len(c.codec.dictionaries) < maxDictionaries; i++ {
+		body := make([]byte, sampleSize)
+		_, _ = random.Read(body)
+		all = append(all, body...)
+		put(fmt.Sprint(i), "first", body)
+		put("0", fmt.Sprint(i), all[:sampleSize])
+	}
+	if n := len(c.codec.dictionaries[maxDictionaries-1]); n <= window {
+		t.Fatalf("a dictionary of %d bytes, not more than %d: the test shows nothing", n, window)
+	}
+	for i := range 4 { // what resembles the oldest samples, the newest, and all
+		put("0", fmt.Sprint("old", i), all[i*100:(i+1)*sampleSize])
+		put("0", fmt.Sprint("new", i), all[len(all)-(i+1)*sampleSize:])
+	}
+	put("0", "all", append(slices.Clone(all), all...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ref, body := range bodies {
+		if got, err := c.Bytes(ref); err != nil || !bytes.Equal(got, body) {
+			t.Errorf("%v: %d bytes came back of %d, %v", ref, len(got), len(body), err)
 		}
 	}
 }
