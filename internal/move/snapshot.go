@@ -31,7 +31,7 @@ const snapshotTTL = 7 * 24 * time.Hour
 func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
 	of *readyGroup) (r *snapshot.Result, paused []string, err error) {
 	paused = units
-	for try := 1; len(paused) > 0; try++ {
+	for try := 1; try <= snapshotTries && len(paused) > 0; try++ {
 		if r, err = m.takeSnapshot(ctx, paused, others); err != nil {
 			return nil, paused, err
 		}
@@ -60,9 +60,6 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
 			}
 			return m.tooLong(err)
 		})
-		if try == snapshotTries {
-			break
-		}
 	}
 	return r, paused, nil
 }

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -106,7 +107,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
-		shared:     newSharedState(o.Plan), seldom: seldomOf(o.Hooks),
+		shared:     newSharedState(o.Plan), seldom: cmp.Or(o.Hooks.Seldom, &sync.Map{}),
 		lastWrites: lastWrites{byRef: map[object.Ref]lastWrite{}},
 		accepted:   map[string]bool{}, publishers: publishers{kinds: map[object.GroupKind]bool{}},
 		uids: map[object.Ref]string{}, lives: map[object.Ref]bool{},

@@ -3,7 +3,6 @@ package restore
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,14 +32,6 @@ func (r *run) noteSeldom(o Object, source *unstructured.Unstructured) {
 		o.Action == Create && !o.Paused {
 		r.seldom.Store(o.GroupKind(), true)
 	}
-}
-
-// seldomOf returns what runs share about controllers that reconcile seldom.
-func seldomOf(h Hooks) *sync.Map {
-	if h.Seldom != nil {
-		return h.Seldom
-	}
-	return &sync.Map{}
 }
 
 // kindIn is a kind in one namespace.
