@@ -61,6 +61,8 @@ type Options struct {
 	// from there. A namespace that does not exist holds nothing. It is for a look at some workload
 	// clusters of a large source, and needs WithoutRelated.
 	ListScope bool
+	// Narrow is for ListScope: it leaves out objects of these namespaces.
+	Narrow Narrow
 }
 
 // Sink receives the objects of a capture. Prefetch and Object may be called from several
@@ -177,6 +179,7 @@ func (r *run) exact(ctx context.Context, to Sink) (*Cut, error) {
 	if err != nil {
 		return nil, err
 	}
+	at.narrow = r.Narrow
 	if r.Baseline == nil {
 		return r.cut(ctx, at, at, to.Object)
 	}

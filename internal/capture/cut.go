@@ -29,6 +29,8 @@ type selection struct {
 	scope    Scope
 	// listed are the namespaces that are listed; none when all are (Options.ListScope).
 	listed []string
+	// left are the owners that exist and may not be listed.
+	left   map[object.Ref]bool
 	rows   *capi.Table
 	source objects
 	// fn is called with each captured object: as it is read, or with a selector, which needs the
@@ -54,7 +56,8 @@ func (r *run) newSelection(from objects, fn func(*graph.Node, []byte) error) *se
 	if r.ListScope {
 		listed = r.Scope.Namespaces
 	}
-	return &selection{all: r.Kinds, listed: listed, kinds: r.kinds, related: r.related,
+	return &selection{all: r.Kinds, listed: listed, left: r.Narrow.Owners, kinds: r.kinds,
+		related:  r.related,
 		relation: r.reader.relation,
 		scope:    r.Scope, rows: r.Rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
@@ -176,14 +179,16 @@ func (s *selection) readNamed(ctx context.Context, kinds []kube.Kind) error {
 	return nil
 }
 
-// leaveOutOwners notes, where only some namespaces are listed, the owners that may be in others.
+// leaveOutOwners notes, where only some namespaces are listed, the owners that may be in others,
+// and those that were left out.
 func (s *selection) leaveOutOwners() {
 	if len(s.listed) == 0 {
 		return
 	}
 	for _, n := range s.nodes {
 		for i, o := range n.Owners {
-			if s.index[o.Ref] == nil && o.Namespace != "" && !s.scope.has(o.Namespace) {
+			if s.index[o.Ref] == nil && o.Namespace != "" &&
+				(!s.scope.has(o.Namespace) || s.left[o.Ref]) {
 				n.Owners[i].LeftOut = true
 			}
 		}

@@ -59,6 +59,8 @@ func (r reader) fetch(ctx context.Context, k kube.Kind, keys []object.Key, at st
 type exactReader struct {
 	reader
 	at string // the resourceVersion
+	// narrow is what lists of whole namespaces leave out.
+	narrow Narrow
 	// separateEtcd are the kinds whose resourceVersions do not count with the others.
 	separateEtcd map[object.GroupKind]bool
 
@@ -116,10 +118,24 @@ func versionOf(ctx context.Context, source Source, k kube.Kind) (string, error) 
 
 func (r *exactReader) each(ctx context.Context, k kube.Kind, namespace, name string,
 	fn func(*graph.Node, []byte) error) error {
-	o := kube.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
+	if name != "" {
+		return r.list(ctx, k, kube.ListOptions{Namespace: namespace, Name: name}, fn)
+	}
+	for _, o := range r.narrow.lists(k, namespace) {
+		if err := r.list(ctx, k, o, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list is each for one LIST.
+func (r *exactReader) list(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(*graph.Node, []byte) error) error {
+	o.Exact = r.at
 	err := kube.ErrExactRefused
 	list := func() error {
-		if name == "" && r.relation.is(k.GroupKind) {
+		if o.Name == "" && r.relation.is(k.GroupKind) {
 			_, err := r.listRelated(ctx, k, o, fn)
 			return err
 		}

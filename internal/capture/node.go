@@ -42,7 +42,7 @@ func (r *NodeReader) WithoutRefs() *NodeReader {
 var (
 	objectKeys   = []string{"metadata", "spec"}
 	metadataKeys = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp",
-		"ownerReferences", "labels", "annotations"}
+		"ownerReferences", "labels", "annotations", "generation"}
 	labelKeys = []string{capi.LabelClusterName, capi.LabelMove, capi.LabelMoveHierarchy,
 		capi.LabelHelmOwner, capi.LabelHelmRelease, capi.LabelFluxHelmNamespace}
 	annotationKeys = []string{capi.AnnotationPaused, capi.AnnotationWasPaused,
@@ -53,7 +53,7 @@ var (
 // part of the bytes once, since it is called for every object of a source.
 func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	var parts [2]gjson.Result
-	var meta [8]gjson.Result
+	var meta [9]gjson.Result
 	var labels [6]gjson.Result
 	var annotations [5]gjson.Result
 	//nolint:gosec // no copy: what leaves this function was copied by strings.Clone or shared
@@ -74,6 +74,7 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		Size:            len(raw),
 		Paused:          annotations[0].Exists(),
 		Movable:         labels[1].Exists() || labels[2].Exists(),
+		Generation:      meta[8].Int(),
 	}
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])

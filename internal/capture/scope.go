@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -19,6 +20,39 @@ type Scope struct {
 	// Clusters: the capture holds their units, what these need, and nothing else. The zero value
 	// captures what no workload cluster needs, too.
 	Selector graph.Selector
+}
+
+// Narrow says what is not listed of the namespaces of a scope, since the caller knows that it
+// belongs to other workload clusters, and that no captured object needs it. The zero value leaves
+// out nothing.
+type Narrow struct {
+	// Labels are label selectors, by namespace: of its objects those are listed that one of them
+	// selects. No two select the same object. A namespace without any is listed whole.
+	Labels map[string][]string
+	// Clusters are the names of the Clusters that are read of such a namespace: a Cluster has no label
+	// that says which one it is.
+	Clusters map[string][]string
+	// Owners are objects that exist: one that is not listed is no missing owner.
+	Owners map[object.Ref]bool
+}
+
+// lists returns what the LISTs of a kind in a namespace ask for.
+func (n Narrow) lists(k kube.Kind, namespace string) []kube.ListOptions {
+	labels := n.Labels[namespace]
+	var lists []kube.ListOptions
+	switch {
+	case len(labels) == 0:
+		return []kube.ListOptions{{Namespace: namespace}}
+	case k.GroupKind == capi.Cluster:
+		for _, name := range n.Clusters[namespace] {
+			lists = append(lists, kube.ListOptions{Namespace: namespace, Name: name})
+		}
+	default:
+		for _, selector := range labels {
+			lists = append(lists, kube.ListOptions{Namespace: namespace, Labels: selector})
+		}
+	}
+	return lists
 }
 
 func (s Scope) has(namespace string) bool {

@@ -30,6 +30,8 @@ type Node struct {
 	Shared bool   `json:"-"` // needed by units, belongs to none
 	Why    string `json:"-"` // why it is in scope, for coverage
 
+	// Generation is what the API server counts up with each change of a spec.
+	Generation int64 `json:"-"`
 	// ContentID is the keyed id of its bytes in the incremental index (store.ContentID).
 	ContentID [20]byte `json:"-"`
 	// Movable: a user's label asks clusterctl move to take it along.

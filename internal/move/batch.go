@@ -2,6 +2,7 @@ package move
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,8 @@ type batch struct {
 
 	contents *snapshot.Contents // not stored: load reads it from the source again
 	before   *snapshot.Contents // of the pre-copy; not stored
+	captures *captureCache      // of its units without their neighbours; nil after a resume
+	around   *neighbours        // nil after a resume
 	ids      *store.ContentIDs  // nil without a signing key
 }
 
@@ -124,7 +127,8 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 		return nil, nil
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: r.Contents, before: of.before}
+		contents: r.Contents, before: of.before, captures: m.narrowed(of, units),
+		around: of.around}
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
@@ -209,9 +213,7 @@ func (m *run) ownersOf(ctx context.Context, units []string) (map[string]ownershi
 // Without it, an object with one user left would become a part of that unit.
 func (m *run) keepShared(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
-		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
-			n.Unit, n.Shared = "", true
-		}
+		share(g, o.Ref)
 	}
 }
 
@@ -298,7 +300,7 @@ func (m *run) load(ctx context.Context, b *batch) error {
 // unchanged compares a unit with the state that the copy was made from, by a capture of the source
 // that began after since. It returns a *ChangedError for the first difference.
 func (m *run) unchanged(ctx context.Context, unit string, b *batch, since time.Time) error {
-	v, err := m.captures.of(ctx, since, m.namespacesOf(unit, b.Copy.Units...))
+	v, err := cmp.Or(b.captures, m.captures).of(ctx, since, m.namespacesOf(unit, b.Copy.Units...))
 	if err != nil {
 		return err
 	}

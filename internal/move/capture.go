@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -41,6 +42,14 @@ type captureCache struct {
 	// wanted are the namespaces that those who wait need in the next capture; all: one needs all.
 	wanted map[string]bool
 	all    bool
+}
+
+// capturesOf returns a cache of captures of a side without what narrow leaves out.
+func capturesOf(side Mgmt, narrow capture.Narrow) *captureCache {
+	return &captureCache{capture: func(ctx context.Context, namespaces []string) (*snapshot.Snapshot,
+		*snapshot.Contents, error) {
+		return side.capture(ctx, namespaces, narrow)
+	}}
 }
 
 // after returns a capture of the whole source that began after t.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -117,11 +118,12 @@ func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) 
 }
 
 // capture captures a side into memory, without the objects that are captured and not restored: some
-// namespaces, with what they name in others, or all when none is named.
-func (m Mgmt) capture(ctx context.Context, namespaces []string) (*snapshot.Snapshot,
-	*snapshot.Contents, error) {
+// namespaces, with what they name in others, or all when none is named. It leaves out what narrow
+// says of these namespaces.
+func (m Mgmt) capture(ctx context.Context, namespaces []string, narrow capture.Narrow) (
+	*snapshot.Snapshot, *snapshot.Contents, error) {
 	o := m.options
-	o.WithoutRelated = true
+	o.WithoutRelated, o.Narrow = true, narrow
 	o.Scope.Namespaces, o.ListScope = namespaces, len(namespaces) > 0
 	return snapshot.CaptureInMemory(ctx, o)
 }

@@ -87,13 +87,17 @@ func (b *batch) forget(unit string) {
 	}
 }
 
-// versions is a Reader that notes the resourceVersions of the objects of a batch that it lists.
+// versions is a Reader that notes the resourceVersions of the objects of a batch that it lists, and
+// which of the others came or changed since their group was made ready.
 type versions struct {
 	*kube.Reader
-	of map[string]objectState // by ref
+	of     map[string]objectState // by ref
+	around *neighbours
+	rows   *capi.Table
 
-	mu   sync.Mutex
-	seen map[string]string // by ref
+	mu      sync.Mutex
+	seen    map[string]string // by ref
+	changed []object.Ref
 }
 
 // List implements restore.Reader.
@@ -102,11 +106,16 @@ func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	return v.Reader.List(ctx, k, o, func(raw []byte) error {
 		metadata := gjson.GetBytes(raw, "metadata")
 		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: metadata.Get("namespace").String(),
-			Name: metadata.Get("name").String()}.String()
-		if _, ok := v.of[ref]; ok {
-			v.mu.Lock()
-			v.seen[ref] = metadata.Get("resourceVersion").String()
-			v.mu.Unlock()
+			Name: metadata.Get("name").String()}
+		_, known := v.of[ref.String()]
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		switch {
+		case known:
+			v.seen[ref.String()] = metadata.Get("resourceVersion").String()
+		case namesOthers(v.rows, k.GroupKind) && v.around.isChanged(ref.Namespace,
+			metadata.Get("uid").String(), metadata.Get("generation").Int()):
+			v.changed = append(v.changed, ref)
 		}
 		return fn(raw)
 	})
@@ -116,14 +125,21 @@ func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 // or one of a request. Only objects with another resourceVersion than at the hand-over are read. A
 // unit that the operator has accepted gets a warning instead.
 func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
-	seen map[string]string) map[string]error {
+	list *versions) map[string]error {
 	var mu sync.Mutex
-	writes, errs := map[string][]string{}, map[string]error{}
+	errs := map[string]error{}
+	writes, err := m.lateUsers(ctx, b, list)
+	if err != nil {
+		for _, u := range units {
+			errs[u.Name] = err
+		}
+		return errs
+	}
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range units {
 		for _, o := range u.Objects {
-			was, version := b.Source[o.Ref.String()], seen[o.Ref.String()]
+			was, version := b.Source[o.Ref.String()], list.seen[o.Ref.String()]
 			if o.Action == restore.Skip || was.Desired == "" || version == "" ||
 				version == was.ResourceVersion {
 				continue

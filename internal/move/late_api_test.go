@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // whenOnce returns an observer of steps that calls fn once: at a phase of a unit of the fleet.
@@ -236,5 +237,57 @@ func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 	}
 	for ref := range live {
 		t.Errorf("%s is still on the source", ref)
+	}
+}
+
+// TestAPIMoveKeepsWhatAnotherHasComeToUse: after a workload cluster is at work on the target, one
+// that stays on the source comes to use its template. It is not removed below that one, by this run
+// or by a resume on a host that does not know what there was.
+func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
+	fx := newFixture(t, "late-use")
+	unit, other := classyUnits[0], classyUnits[1]
+	template, user := fx.one("DevMachineTemplate", unit), fx.one("KubeadmControlPlane", other)
+	path := []string{"spec", "machineTemplate", "spec", "infrastructureRef", "name"}
+	was, found, _ := unstructured.NestedString(fx.was[user].Object, path...)
+	if !found {
+		t.Fatal("it names no template")
+	}
+	use := func(name string) error {
+		return fx.tryChange(fx.at, user, func(u *unstructured.Unstructured) {
+			_ = unstructured.SetNestedField(u.Object, name, path...)
+		})
+	}
+	key, _ := object.ParseKey(fx.namespace + "/" + unit)
+	o := fx.order(doMove)
+	o.Spec.Selection = restore.Selection{Workloads: []object.Key{key}}
+	e := fx.carryOut(o, catalog.Failed, fx.whenOnce(unit, "release", catalog.StepDone,
+		func() error { return use(template.Name) }))
+	e.hasLateWrite(t, template.String(), user.Name)
+	moved, neighbours := fx.split(unit)
+	if n := fx.left(unit); n != len(moved) {
+		t.Errorf("%d of %d objects are left", n, len(moved))
+	}
+	snapshots, err := fx.store.Snapshots(t.Context(), fx.source().UID())
+	must(t, err)
+	paused, err := fx.store.GetEnvelope(t.Context(), snapshots[len(snapshots)-1])
+	must(t, err)
+	without := len(moved) + 1 // the namespace
+	for _, u := range neighbours {
+		if u.GetKind() != capi.Cluster.Kind && u.GetLabels()[capi.LabelClusterName] == "" {
+			without++
+		}
+	}
+	if n := int(paused.Counts.Objects); n > without || paused.Counts.Units != 1 {
+		t.Errorf("the snapshot in the pause has %d objects and %d workload clusters; %d are of this one "+
+			"or have no label", n, paused.Counts.Units, without)
+	}
+	fx.carryOut(fx.elsewhere(doResume), catalog.Failed, nil).hasLateWrite(t, template.String())
+	if n := fx.left(unit); n != len(moved) {
+		t.Errorf("after a resume %d of %d objects are left", n, len(moved))
+	}
+	must(t, use(was))
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	if left, others := fx.left(unit), fx.left(other); left > 0 || others == 0 {
+		t.Errorf("%d objects are left, and %d of the other workload cluster", left, others)
 	}
 }

@@ -50,6 +50,7 @@ type readyGroup struct {
 	// nodes are the objects of units, as a capture shows them that began after since.
 	nodes  map[string][]*graph.Node
 	before *snapshot.Contents // of the pre-copy; may be nil
+	around *neighbours        // as that capture shows them; may be nil
 	// written is over once nothing but waits for acknowledgements is left to do for a unit.
 	written *meeting
 	work    task.Group
@@ -77,7 +78,7 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 			p.awaitCalm(ctx)
 			f := p.begin(ctx, of, units)
 			if len(of.units) == 0 {
-				of.before, of.nodes = nil, nil
+				of.before, of.nodes, of.around = nil, nil, nil
 			}
 			if len(f.units) == 0 && p.stuck(len(units)) { // none could be paused
 				break
@@ -221,6 +222,7 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 			}
 			return err
 		})
+		m.lookAround(ctx, of, locked)
 		if len(locked) > 0 && ctx.Err() == nil {
 			of.before = m.preCopy(ctx, locked, of.since, of.written)
 		}

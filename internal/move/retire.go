@@ -27,7 +27,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	}
 	m.quiet.RLock()
 	defer m.quiet.RUnlock()
-	list := &versions{Reader: m.Source.Reader, of: b.Source, seen: map[string]string{}}
+	list := &versions{Reader: m.Source.Reader, of: b.Source, seen: map[string]string{},
+		around: b.around, rows: m.Rows}
 	var blocked map[string][]object.Finding
 	units, err := m.keepUsedElsewhere(ctx, healthy)
 	if err == nil {
@@ -39,7 +40,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			fmt.Errorf("find what the garbage collector would delete: %w", err))
 		return
 	}
-	late := m.lateWrites(ctx, b, healthy, list.seen)
+	late := m.lateWrites(ctx, b, healthy, list)
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range healthy {

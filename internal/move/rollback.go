@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -181,7 +182,7 @@ func (m *run) undoPlan(ctx context.Context, b *batch, hooks restore.Hooks, units
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
 // now, or that are on the target alone, since units were retired.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
-	s, contents, err := m.Target.capture(ctx, nil)
+	s, contents, err := m.Target.capture(ctx, nil, capture.Narrow{})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -100,7 +101,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	}
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: attempt, Units: op.Units,
-		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
+		captures: capturesOf(o.Source, capture.Narrow{}), began: time.Now(),
 		pauser:     fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
 		policy:     policyOf(o.Source),
 		returns:    policyOf(o.Target),

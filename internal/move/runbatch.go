@@ -133,7 +133,7 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 		options.Before = readOnly{b.before}
 	}
 	err = restore.Run(ctx, options)
-	b.before = nil
+	b.before, b.captures = nil, nil
 	return healthy, err
 }
 

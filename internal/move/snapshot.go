@@ -32,7 +32,7 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
 	of *readyGroup) (r *snapshot.Result, paused []string, err error) {
 	paused = units
 	for try := 1; try <= snapshotTries && len(paused) > 0; try++ {
-		if r, err = m.takeSnapshot(ctx, paused, others); err != nil {
+		if r, err = m.takeSnapshot(ctx, paused, others, of); err != nil {
 			return nil, paused, err
 		}
 		came := map[string]*graph.Node{} // one of each unit
@@ -67,9 +67,11 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
 // takeSnapshot creates the snapshot that a batch is copied from, verifies its structure in the
 // store (invariant I2), and adds it to the index. It has the scope of the operation, and holds the
 // namespaces of the units, with what they need of others: so its cost, which is part of the pause,
-// does not depend on the size of the source. It holds the namespaces in others as well, and the
-// whole source when these are more than it takes less time to list one by one.
-func (m *run) takeSnapshot(ctx context.Context, units, others []string) (*snapshot.Result, error) {
+// does not depend on the size of the source, and without their neighbours, of which these may have
+// many. It holds the namespaces in others as well, then with all that they have, and the whole
+// source when these are more than it takes less time to list one by one.
+func (m *run) takeSnapshot(ctx context.Context, units, others []string, of *readyGroup) (
+	*snapshot.Result, error) {
 	o := m.Source.options
 	o.Store, o.Writer, o.Progress = m.Store, m.Program, m.Journal.Progress
 	o.Operation, o.TTL = m.Operation, snapshotTTL
@@ -77,6 +79,9 @@ func (m *run) takeSnapshot(ctx context.Context, units, others []string) (*snapsh
 		slices.Concat(m.namespacesOf(units[0]), others))))
 	if len(namespaces) <= kube.ManyNamespaces {
 		o.Scope.Namespaces, o.ListScope = namespaces, true
+		if len(others) == 0 {
+			o.Narrow = of.around.narrow(units)
+		}
 	}
 	o.WithoutRelated = true
 	var err error
@@ -100,6 +105,7 @@ func (m *run) takeSnapshot(ctx context.Context, units, others []string) (*snapsh
 		return nil, err
 	}
 	m.keepShared(r.Live.Graph)
+	of.around.keepShared(r.Live.Graph)
 	err = m.Catalog.UpdateOperation(ctx, m.Journal.Operation(),
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) })
 	if err == nil {

@@ -82,11 +82,13 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeChangedLate, Area: AreaRun, Severities: []Severity{Error, Warning},
 			Meaning: "Somebody wrote the spec, labels, annotations or data of an object on the source " +
-				"after the comparison that precedes the hand-over, and the target does not have that. The " +
-				"workload cluster works on the target; what is left of it on the source stays there, " +
-				"paused. It is a warning for one that the operator accepted, which is removed.",
-			Next: "Make the change on the target as well, or take it back on the source, and resume the " +
-				"operation. Or accept the workload cluster: the next resume removes it on the source. " +
+				"after the comparison that precedes the hand-over, and the target does not have that. Or " +
+				"an object that stays on the source has come to use one of the workload cluster. That " +
+				"works on the target; what is left of it on the source stays there, paused. It is a " +
+				"warning for one that the operator accepted, which is removed.",
+			Next: "Make the change on the target as well, or take it back on the source, or give what " +
+				"stays there an object of its own, and resume the operation. Or accept the workload " +
+				"cluster: the next resume removes it on the source. " +
 				"Find out who wrote it: a user, or a tool that still applies to the source.",
 		},
 		{

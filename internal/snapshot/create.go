@@ -71,9 +71,10 @@ type Options struct {
 	Interval time.Duration
 	// ExactLimit is capture.Options.ExactLimit.
 	ExactLimit int
-	// WithoutRelated and ListScope are those of capture.Options, of CaptureInMemory and of snapshots
-	// with an Operation.
+	// WithoutRelated, ListScope and Narrow are those of capture.Options, of CaptureInMemory and of
+	// snapshots with an Operation.
 	WithoutRelated, ListScope bool
+	Narrow                    capture.Narrow
 	Now                       func() time.Time
 	// Progress receives what is counted, the count, and the total or 0.
 	Progress func(what string, done, total int64)
@@ -117,7 +118,8 @@ func (o *Options) about(cut *capture.Cut, providers []kube.Provider) About {
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
 	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows,
 		Baseline:   baseline,
-		ExactLimit: o.ExactLimit, WithoutRelated: o.WithoutRelated, ListScope: o.ListScope}
+		ExactLimit: o.ExactLimit, WithoutRelated: o.WithoutRelated, ListScope: o.ListScope,
+		Narrow: o.Narrow}
 }
 
 // Result of Create.
