@@ -28,6 +28,17 @@ func (r *Row) ReadsStatus() bool {
 	return false
 }
 
+// RefsInSpec reports whether all References of the row read the spec, so that none changes without
+// the generation of the object.
+func (r *Row) RefsInSpec() bool {
+	for i := range r.Refs {
+		if !strings.HasPrefix(r.Refs[i].Path, "spec.") {
+			return false
+		}
+	}
+	return true
+}
+
 // In returns the objects that an object with these fields names in the reference. scoped reports
 // whether a kind is namespaced. The refs share no memory with the fields.
 func (r Reference) In(f Fields, scoped func(object.GroupKind) bool) []object.Ref {

@@ -179,7 +179,9 @@ func (r *run) exact(ctx context.Context, to Sink) (*Cut, error) {
 	if err != nil {
 		return nil, err
 	}
-	at.narrow = r.Narrow
+	if r.ListScope {
+		at.narrow = r.Narrow
+	}
 	if r.Baseline == nil {
 		return r.cut(ctx, at, at, to.Object)
 	}

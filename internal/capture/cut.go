@@ -29,8 +29,8 @@ type selection struct {
 	scope    Scope
 	// listed are the namespaces that are listed; none when all are (Options.ListScope).
 	listed []string
-	// left are the owners that exist and may not be listed.
-	left   map[object.Ref]bool
+	// left are the UIDs of owners that exist and are not listed.
+	left   map[object.Ref]string
 	rows   *capi.Table
 	source objects
 	// fn is called with each captured object: as it is read, or with a selector, which needs the
@@ -188,7 +188,7 @@ func (s *selection) leaveOutOwners() {
 	for _, n := range s.nodes {
 		for i, o := range n.Owners {
 			if s.index[o.Ref] == nil && o.Namespace != "" &&
-				(!s.scope.has(o.Namespace) || s.left[o.Ref]) {
+				(!s.scope.has(o.Namespace) || s.left[o.Ref] != "" && s.left[o.Ref] == o.UID) {
 				n.Owners[i].LeftOut = true
 			}
 		}

@@ -32,8 +32,8 @@ type Narrow struct {
 	// Clusters are the names of the Clusters that are read of such a namespace: a Cluster has no label
 	// that says which one it is.
 	Clusters map[string][]string
-	// Owners are objects that exist: one that is not listed is no missing owner.
-	Owners map[object.Ref]bool
+	// Owners are the UIDs of objects that are not listed: as owners they are not missing.
+	Owners map[object.Ref]string
 }
 
 // lists returns what the LISTs of a kind in a namespace ask for.

@@ -35,9 +35,11 @@ type batch struct {
 
 	contents *snapshot.Contents // not stored: load reads it from the source again
 	before   *snapshot.Contents // of the pre-copy; not stored
-	captures *captureCache      // of its units without their neighbours; nil after a resume
-	around   *neighbours        // nil after a resume
-	ids      *store.ContentIDs  // nil without a signing key
+	// captures are those of its units without their neighbours; nil when its snapshot has these, and
+	// after a resume.
+	captures *captureCache
+	users    *users            // as the group of its units knows them; nil after a resume
+	ids      *store.ContentIDs // nil without a signing key
 }
 
 // objectState identifies a source object at a point in time, so that a later change of it is
@@ -119,7 +121,7 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	if err != nil {
 		return nil, err
 	}
-	r, units, err := m.snapshotPaused(ctx, whole, units, namespacesOfRefs(unused), of)
+	r, units, err := m.snapshotPaused(ctx, whole, units, unused, of)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -127,8 +129,13 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 		return nil, nil
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: r.Contents, before: of.before, captures: m.narrowed(of, units),
-		around: of.around}
+		contents: r.Contents, before: of.before}
+	if r.narrow {
+		b.captures = m.narrowed(of, units)
+	}
+	if of.around != nil {
+		b.users = of.around.users
+	}
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
@@ -157,7 +164,7 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 		return nil, err
 	}
 	b.Copy = *copied
-	if err := m.noteStates(b, r); err != nil {
+	if err := m.noteStates(b, r.Result); err != nil {
 		return nil, err
 	}
 	if err := m.keep(ctx, batchName(number), b); err != nil {
@@ -213,7 +220,9 @@ func (m *run) ownersOf(ctx context.Context, units []string) (map[string]ownershi
 // Without it, an object with one user left would become a part of that unit.
 func (m *run) keepShared(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
-		share(g, o.Ref)
+		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
+			n.Unit, n.Shared = "", true
+		}
 	}
 }
 
@@ -300,7 +309,11 @@ func (m *run) load(ctx context.Context, b *batch) error {
 // unchanged compares a unit with the state that the copy was made from, by a capture of the source
 // that began after since. It returns a *ChangedError for the first difference.
 func (m *run) unchanged(ctx context.Context, unit string, b *batch, since time.Time) error {
-	v, err := cmp.Or(b.captures, m.captures).of(ctx, since, m.namespacesOf(unit, b.Copy.Units...))
+	namespaces := m.namespacesOf(unit, b.Copy.Units...)
+	v, err := cmp.Or(b.captures, m.captures).of(ctx, since, namespaces)
+	if err == nil && !v.enough {
+		v, err = m.captures.of(ctx, since, namespaces)
+	}
 	if err != nil {
 		return err
 	}

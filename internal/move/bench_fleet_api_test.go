@@ -7,15 +7,20 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -23,8 +28,8 @@ import (
 // BenchmarkMoveFleet measures a move of a whole fleet of MGMTD_BENCH_UNITS workload clusters of 8
 // Machines, by a process of its own, between bare servers whose controllers do nothing but
 // acknowledge pauses. Beside the time it reports the part of it that the needed requests take by
-// themselves (floor), what the source served in bytes of one capture (captures), and the memory of
-// the process.
+// themselves (floor), what the source served in bytes of one capture (captures), the memory of the
+// process, and how many times as long clusterctl takes to move the fleet back (clusterctl).
 func BenchmarkMoveFleet(b *testing.B) {
 	units := 100
 	if text := os.Getenv("MGMTD_BENCH_UNITS"); text != "" {
@@ -68,6 +73,8 @@ func BenchmarkMoveFleet(b *testing.B) {
 		b.ReportMetric((listBytes(b, 0)-began)/capture, "captures")
 		b.ReportMetric(float64(e.Peak)/(1<<20), "MiB-peak")
 		b.ReportMetric(float64(objects), "objects")
+		fx.at = 1
+		b.ReportMetric(float64(fx.clusterctl())/float64(took), "clusterctl")
 	}
 }
 
@@ -90,6 +97,31 @@ func (fx *fixture) everything(fn func(k kube.Kind, raw []byte)) {
 func (fx *fixture) captureOnce() (n int) {
 	fx.everything(func(kube.Kind, []byte) { n++ })
 	return n
+}
+
+// clusterctl returns how long the real clusterctl takes to move the fleet to the other side, with
+// one command for each namespace.
+func (fx *fixture) clusterctl() time.Duration {
+	namespaces := map[string]bool{}
+	fx.everything(func(k kube.Kind, raw []byte) {
+		if k.GroupKind == capi.Cluster {
+			namespaces[gjson.GetBytes(raw, "metadata.namespace").String()] = true
+		}
+	})
+	lab, err := kubetest.Lab()
+	must(fx.t, err)
+	began := time.Now()
+	for namespace := range namespaces {
+		cmd := exec.CommandContext(fx.t.Context(), filepath.Join(filepath.Dir(lab), "clusterctl"), "move",
+			"--kubeconfig", servers.Options(fx.at).KubeconfigFile,
+			"--to-kubeconfig", servers.Options(1-fx.at).KubeconfigFile, "--namespace", namespace)
+		cmd.Env = append(os.Environ(), "CLUSTERCTL_DISABLE_VERSIONCHECK=true",
+			"XDG_CONFIG_HOME="+fx.dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fx.t.Fatalf("clusterctl: %v\n%s", err, out)
+		}
+	}
+	return time.Since(began)
 }
 
 // floor returns how long one object takes when the requests that every move needs are sent by

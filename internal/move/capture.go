@@ -22,6 +22,7 @@ type sourceCapture struct {
 	graph      *graph.Graph
 	contents   *snapshot.Contents
 	source     *snapshot.Snapshot
+	enough     bool
 	done       chan struct{}
 	err        error
 	// cut off: the context of the caller that captures has ended; the others try again.
@@ -35,7 +36,9 @@ type captureCache struct {
 	// capture lists some namespaces, or all when none is named.
 	capture func(ctx context.Context, namespaces []string) (*snapshot.Snapshot, *snapshot.Contents,
 		error)
-	seen func(g *graph.Graph) // may be nil; called once per capture, before after returns it
+	// prepare makes the graph that is used of that of a capture, and says whether that is enough
+	// (neighbours.complete). It is called once for each. Without it the graph is used.
+	prepare func(g *graph.Graph) (used *graph.Graph, enough bool)
 
 	mu     sync.Mutex
 	latest *sourceCapture // finished or under way
@@ -131,9 +134,9 @@ func (l *captureCache) run(ctx context.Context, v *sourceCapture) {
 	if v.err != nil {
 		return
 	}
-	v.graph = v.source.Graph
-	if l.seen != nil {
-		l.seen(v.graph)
+	v.graph, v.enough = v.source.Graph, true
+	if l.prepare != nil {
+		v.graph, v.enough = l.prepare(v.graph)
 	}
 }
 

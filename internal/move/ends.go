@@ -123,7 +123,7 @@ func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) 
 func (m Mgmt) capture(ctx context.Context, namespaces []string, narrow capture.Narrow) (
 	*snapshot.Snapshot, *snapshot.Contents, error) {
 	o := m.options
-	o.WithoutRelated, o.Narrow = true, narrow
-	o.Scope.Namespaces, o.ListScope = namespaces, len(namespaces) > 0
+	o.WithoutRelated = true
+	o.Scope.Namespaces, o.ListScope, o.Narrow = namespaces, len(namespaces) > 0, narrow
 	return snapshot.CaptureInMemory(ctx, o)
 }

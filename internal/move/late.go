@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -31,13 +30,8 @@ type LateWriteError struct {
 const mostWrites = 5
 
 func (e *LateWriteError) Error() string {
-	named := e.Writes[:min(len(e.Writes), mostWrites)]
-	text := "somebody wrote to the source after it was compared for the hand-over, and the target " +
-		"does not have that: " + strings.Join(named, "; ")
-	if more := len(e.Writes) - len(named); more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return text
+	return "somebody wrote to the source after it was compared for the hand-over, and the target " +
+		"does not have that: " + some(e.Writes)
 }
 
 // Code is that of the finding.
@@ -91,9 +85,10 @@ func (b *batch) forget(unit string) {
 // which of the others came or changed since their group was made ready.
 type versions struct {
 	*kube.Reader
-	of     map[string]objectState // by ref
-	around *neighbours
-	rows   *capi.Table
+	of    map[string]objectState // by ref
+	units map[string]bool        // those that are about to be removed
+	users *users                 // may be nil
+	rows  *capi.Table
 
 	mu      sync.Mutex
 	seen    map[string]string // by ref
@@ -107,14 +102,14 @@ func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 		metadata := gjson.GetBytes(raw, "metadata")
 		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: metadata.Get("namespace").String(),
 			Name: metadata.Get("name").String()}
-		_, known := v.of[ref.String()]
+		was, known := v.of[ref.String()]
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		switch {
-		case known:
+		if known {
 			v.seen[ref.String()] = metadata.Get("resourceVersion").String()
-		case namesOthers(v.rows, k.GroupKind) && v.around.isChanged(ref.Namespace,
-			metadata.Get("uid").String(), metadata.Get("generation").Int()):
+		}
+		if v.users != nil && !v.units[was.Unit] && namesOthers(v.rows, k.GroupKind) &&
+			v.users.changed(v.rows.Row(k.GroupKind), ref.Namespace, metadata) {
 			v.changed = append(v.changed, ref)
 		}
 		return fn(raw)
@@ -125,21 +120,14 @@ func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 // or one of a request. Only objects with another resourceVersion than at the hand-over are read. A
 // unit that the operator has accepted gets a warning instead.
 func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
-	list *versions) map[string]error {
+	seen map[string]string) map[string]error {
 	var mu sync.Mutex
-	errs := map[string]error{}
-	writes, err := m.lateUsers(ctx, b, list)
-	if err != nil {
-		for _, u := range units {
-			errs[u.Name] = err
-		}
-		return errs
-	}
+	writes, errs := map[string][]string{}, map[string]error{}
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range units {
 		for _, o := range u.Objects {
-			was, version := b.Source[o.Ref.String()], list.seen[o.Ref.String()]
+			was, version := b.Source[o.Ref.String()], seen[o.Ref.String()]
 			if o.Action == restore.Skip || was.Desired == "" || version == "" ||
 				version == was.ResourceVersion {
 				continue
@@ -159,7 +147,6 @@ func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
 	}
 	g.Finish()
 	for unit, found := range writes {
-		slices.Sort(found)
 		late := &LateWriteError{Writes: found}
 		if !m.accepted[unit] {
 			errs[unit] = late

@@ -4,83 +4,235 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
-// lateUsers returns, by unit, which of its objects others in its namespace have come to use since
-// its group was made ready: they were its own then, and would be removed below these others. Only
-// objects that came since, or have another spec, are read. After a resume, which does not know
-// what there was, the namespaces are captured.
-func (m *run) lateUsers(ctx context.Context, b *batch, list *versions) (map[string][]string,
-	error) {
-	if b.around == nil {
-		return m.sharedMeanwhile(ctx, b)
+// LateUseError means that objects which stay on the source have come to use objects of a unit since
+// the source was looked at for its move. Nothing of the unit is removed from below them. It does
+// not help to accept the unit.
+type LateUseError struct {
+	Uses []string // one per object that is used, with what uses it
+}
+
+func (e *LateUseError) Error() string {
+	return "what stays on the source has come to use objects of the workload cluster: " +
+		some(e.Uses)
+}
+
+// Code is that of the finding.
+func (*LateUseError) Code() object.Code { return object.CodeChangedLate }
+
+// Hint says what to do next.
+func (*LateUseError) Hint() string {
+	return "give what uses them objects of its own, or remove it, and resume the operation"
+}
+
+// late returns, by unit, why units must not be retired: somebody wrote to them, or others have come
+// to use them.
+func (m *run) late(ctx context.Context, b *batch, units []restore.Unit,
+	list *versions) map[string]error {
+	errs := m.lateWrites(ctx, b, units, list.seen)
+	uses, err := m.lateUsers(ctx, b, units, list)
+	for _, u := range units {
+		switch {
+		case err != nil:
+			errs[u.Name] = fmt.Errorf("find what has come to use it: %w", err)
+		case len(uses[u.Name]) > 0:
+			errs[u.Name] = &LateUseError{Uses: uses[u.Name]}
+		}
 	}
-	uses := map[string][]string{}
-	reader := capture.NewNodeReader(m.Source.Kinds, m.Rows)
+	return errs
+}
+
+// users are the objects that name others, as they were when a group was made ready.
+type users struct {
+	known map[string]user // by UID
+	// namespaces are those of which they are known; all when there are none.
+	namespaces []string
+}
+
+type user struct {
+	version string // what changes with the fields that name objects
+	needs   []graph.Need
+}
+
+func usersIn(g *graph.Graph) *users {
+	u := &users{known: map[string]user{}}
+	for _, n := range g.Nodes {
+		if namesOthers(g.Rows, n.GroupKind()) {
+			u.known[n.UID] = user{version: userVersion(g.Rows.Row(n.GroupKind()), n.Generation,
+				n.ResourceVersion), needs: n.Needs}
+		}
+	}
+	return u
+}
+
+// namesOthers reports whether objects of a kind name others.
+func namesOthers(rows *capi.Table, gk object.GroupKind) bool { return len(rows.Row(gk).Refs) > 0 }
+
+// userVersion returns what changes with the fields in which an object names others. The generation
+// changes with the spec; core kinds have none.
+func userVersion(row *capi.Row, generation int64, resourceVersion string) string {
+	if generation == 0 || !row.RefsInSpec() {
+		return resourceVersion
+	}
+	return strconv.FormatInt(generation, 10)
+}
+
+// changed reports whether an object that names others came since, or was changed in that.
+func (u *users) changed(row *capi.Row, namespace string, metadata gjson.Result) bool {
+	if len(u.namespaces) > 0 && !slices.Contains(u.namespaces, namespace) {
+		return false
+	}
+	was, known := u.known[metadata.Get("uid").String()]
+	return !known || was.version != userVersion(row, metadata.Get("generation").Int(),
+		metadata.Get("resourceVersion").String())
+}
+
+// named reports whether an object named another one before.
+func (u *users) named(n *graph.Node, ref object.Ref) bool {
+	return slices.ContainsFunc(u.known[n.UID].needs,
+		func(was graph.Need) bool { return was.Ref == ref })
+}
+
+// lateUse finds which objects of units that are about to be removed others use since their group
+// was made ready: they belonged to their units alone then.
+type lateUse struct {
+	*run
+	users   *users
+	reader  *capture.NodeReader
+	own     map[string]map[object.Ref]bool // the objects of units, also those that are left alone
+	removed map[object.Ref]string          // those that are removed, and their units
+	seen    map[object.Ref]bool            // those that were read
+	uses    map[string][]string
+}
+
+// lateUsers returns, by unit, which objects others have come to use. Only objects that came since,
+// or changed in what they name, are read, and what they have come to name in turn. After a resume,
+// which does not know what there was, the namespaces are captured.
+func (m *run) lateUsers(ctx context.Context, b *batch, units []restore.Unit, list *versions) (
+	map[string][]string, error) {
+	l := &lateUse{run: m, users: b.users, reader: capture.NewNodeReader(m.Source.Kinds, m.Rows),
+		own: map[string]map[object.Ref]bool{}, removed: map[object.Ref]string{},
+		seen: map[object.Ref]bool{}, uses: map[string][]string{}}
+	for _, u := range units {
+		l.own[u.Name] = map[object.Ref]bool{}
+		for _, o := range u.Objects {
+			l.own[u.Name][o.Ref] = true
+			if o.Action != restore.Skip && o.GroupKind() != capi.Cluster {
+				l.removed[o.Ref] = u.Name
+			}
+		}
+	}
+	if b.users == nil {
+		return l.uses, l.sharedMeanwhile(ctx, b, units)
+	}
+	for changed := list.changed; len(changed) > 0; {
+		nodes, err := l.read(ctx, changed)
+		if err != nil {
+			return nil, err
+		}
+		changed = nil
+		for _, n := range nodes {
+			changed = append(changed, l.follow(n)...)
+		}
+	}
+	return l.uses, nil
+}
+
+// read reads objects of the source as nodes, but those that were read before, and are gone.
+func (l *lateUse) read(ctx context.Context, refs []object.Ref) ([]*graph.Node, error) {
 	var mu sync.Mutex
+	var nodes []*graph.Node
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(8)
-	for _, ref := range list.changed {
+	for _, ref := range refs {
+		if l.seen[ref] {
+			continue
+		}
+		l.seen[ref] = true
 		g.Go(func() error {
-			user, err := m.readNode(ctx, reader, ref)
-			if err != nil || user == nil {
-				return err
+			live, err := on(ctx, l.Source, ref)
+			if err != nil || live == nil {
+				return kube.SafeError(ref.GroupKind(), err)
 			}
+			text, err := json.Marshal(live.Object)
+			if err != nil {
+				return fmt.Errorf("encode %s: %w", ref, err)
+			}
+			k, _ := kube.FindKind(l.Source.Kinds, ref.GroupKind())
 			mu.Lock()
 			defer mu.Unlock()
-			for _, need := range user.Needs {
-				was := b.Source[need.Ref.String()]
-				if was.Unit != "" && !need.Back && need.GroupKind() != capi.Cluster {
-					uses[was.Unit] = append(uses[was.Unit], fmt.Sprintf("%s, which %s has come to use",
-						need.Ref, ref))
-				}
-			}
+			nodes = append(nodes, l.reader.Node(k, text))
 			return nil
 		})
 	}
-	return uses, g.Wait()
+	err := g.Wait()
+	return nodes, err
 }
 
-// readNode reads an object of the source as a node; nil when it is gone.
-func (m *run) readNode(ctx context.Context, reader *capture.NodeReader, ref object.Ref) (
-	*graph.Node, error) {
-	live, err := on(ctx, m.Source, ref)
-	if err != nil || live == nil {
-		return nil, kube.SafeError(ref.GroupKind(), err)
-	}
-	text, err := json.Marshal(live.Object)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", ref, err)
-	}
-	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
-	return reader.Node(k, text), nil
-}
-
-// sharedMeanwhile is lateUsers by a capture.
-func (m *run) sharedMeanwhile(ctx context.Context, b *batch) (map[string][]string, error) {
-	units := b.units()
-	if len(units) == 0 {
-		return nil, nil
-	}
-	v, err := m.captures.of(ctx, time.Now(), m.namespacesOf(units[0], b.Copy.Units...))
-	if err != nil {
-		return nil, err
-	}
-	uses := map[string][]string{}
-	for _, n := range v.graph.Nodes {
-		if was := b.Source[n.Ref.String()]; was.Unit != "" && n.Shared && n.UID == was.UID {
-			uses[was.Unit] = append(uses[was.Unit], n.Ref.String()+
-				", which others in its namespace have come to use")
+// follow notes what a node has come to use of units, and returns what else it has come to name that
+// may name others.
+func (l *lateUse) follow(n *graph.Node) (more []object.Ref) {
+	for _, need := range n.Needs {
+		unit := l.removed[need.Ref]
+		switch {
+		case need.Back || need.GroupKind() == capi.Cluster || l.users.named(n, need.Ref) ||
+			unit != "" && l.own[unit][n.Ref]:
+		case unit != "":
+			l.uses[unit] = append(l.uses[unit], need.Ref.String()+" (by "+n.Ref.String()+")")
+		case namesOthers(l.Rows, need.GroupKind()):
+			more = append(more, need.Ref)
 		}
 	}
-	return uses, nil
+	return more
+}
+
+// sharedMeanwhile is lateUsers by a capture. Once the Cluster of a unit is gone, nothing shows any
+// more to which unit its remains belong: their removal was decided by an earlier run.
+func (l *lateUse) sharedMeanwhile(ctx context.Context, b *batch, units []restore.Unit) error {
+	if len(units) == 0 {
+		return nil
+	}
+	v, err := l.captures.of(ctx, time.Now(), l.namespacesOf(units[0].Name, b.Copy.Units...))
+	if err != nil {
+		return err
+	}
+	for ref, unit := range l.removed {
+		cluster, err := clusterRef(unit)
+		if err != nil {
+			return err
+		}
+		n := v.graph.Node(ref)
+		if n != nil && n.Shared && n.UID == b.Source[ref.String()].UID &&
+			v.graph.Node(cluster) != nil && !l.Rows.Row(ref.GroupKind()).BoundToCluster {
+			l.uses[unit] = append(l.uses[unit], ref.String())
+		}
+	}
+	return nil
+}
+
+// some joins a few of texts.
+func some(texts []string) string {
+	slices.Sort(texts)
+	named := texts[:min(len(texts), mostWrites)]
+	joined := strings.Join(named, "; ")
+	if more := len(texts) - len(named); more > 0 {
+		joined += fmt.Sprintf("; and %d more", more)
+	}
+	return joined
 }

@@ -14,27 +14,23 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// neighbours are what the namespaces of a group had besides its units when it was made ready.
-// What a pause reads of the source leaves it out, so that its cost does not depend on how many
-// workload clusters share a namespace. What has no label with the name of a workload cluster, or
-// that of one which came since, is read.
+// neighbours are what the namespaces of a group had when it was made ready. What a pause reads of
+// the source leaves out what belongs to other workload clusters than its units, so that its cost
+// does not depend on how many share a namespace: what has the label with the name of another one,
+// and their Clusters. What has no such label is read.
 type neighbours struct {
+	graph *graph.Graph
 	// names are the workload clusters of which a namespace has objects, and of are those of which a
 	// unit has, or needs, some: its own name, and perhaps others.
 	names map[object.Key]bool
 	of    map[string]map[object.Key]bool
-	// owners are objects that own one of another workload cluster, or one without a label.
-	owners map[object.Ref]bool
-	// shared are the objects that several units need.
-	shared map[object.Ref]bool
-	// generations are those of the objects that name others, by UID, in these namespaces, or in all
-	// when there are none.
-	generations map[string]int64
-	namespaces  []string
+	// owners are objects that may be left out, and own what may be read all the same.
+	owners []*graph.Node
+	users  *users
 }
 
-// mostLabels is how long a label selector is at most, in bytes: it is a part of a URL, and proxies
-// accept no long ones.
+// mostLabels is how long a label selector that leaves out names is at most, in bytes: it is a part
+// of a URL, and proxies accept no long ones.
 const mostLabels = 2048
 
 // lookAround notes the neighbours of the units of a group that are locked. When it cannot, what is
@@ -46,7 +42,7 @@ func (m *run) lookAround(ctx context.Context, of *readyGroup, units []string) {
 	v, err := m.captures.of(ctx, of.since, m.namespacesOf(units[0])) // they go together
 	if err == nil {
 		of.around = neighboursOf(v.graph, units)
-		of.around.namespaces = v.namespaces
+		of.around.users.namespaces = v.namespaces
 	}
 }
 
@@ -54,33 +50,30 @@ func (m *run) lookAround(ctx context.Context, of *readyGroup, units []string) {
 func (m *run) narrowed(of *readyGroup, units []string) *captureCache {
 	around := of.around
 	captures := capturesOf(m.Source, around.narrow(units))
-	captures.seen = func(g *graph.Graph) {
+	captures.prepare = func(g *graph.Graph) (*graph.Graph, bool) {
+		g, enough := around.complete(g, units)
 		m.keepShared(g)
-		around.keepShared(g)
+		return g, enough
 	}
 	return captures
 }
 
 // neighboursOf returns the neighbours of units in a graph of their namespaces.
 func neighboursOf(g *graph.Graph, units []string) *neighbours {
-	n := &neighbours{names: map[object.Key]bool{}, of: map[string]map[object.Key]bool{},
-		owners: map[object.Ref]bool{}, shared: map[object.Ref]bool{},
-		generations: map[string]int64{}}
+	n := &neighbours{graph: g, names: map[object.Key]bool{}, of: map[string]map[object.Key]bool{},
+		users: usersIn(g)}
+	owners := map[*graph.Node]bool{}
 	for _, node := range g.Nodes {
 		of := clusterNames(node)
 		for _, key := range of {
 			n.names[key] = true
 		}
 		for _, o := range node.Owners {
-			if owner := g.Owner(o); owner != nil && !slices.Equal(of, clusterNames(owner)) {
-				n.owners[o.Ref] = true
+			owner := g.Owner(o)
+			if owner != nil && !owners[owner] && !slices.Equal(of, clusterNames(owner)) {
+				owners[owner] = true
+				n.owners = append(n.owners, owner)
 			}
-		}
-		if node.Shared {
-			n.shared[node.Ref] = true
-		}
-		if namesOthers(g.Rows, node.GroupKind()) {
-			n.generations[node.UID] = node.Generation
 		}
 	}
 	for _, unit := range units {
@@ -94,23 +87,11 @@ func neighboursOf(g *graph.Graph, units []string) *neighbours {
 	return n
 }
 
-// namesOthers reports whether objects of a kind name others.
-func namesOthers(rows *capi.Table, gk object.GroupKind) bool { return len(rows.Row(gk).Refs) > 0 }
-
-// isChanged reports whether an object that names others came since, or got another spec.
-func (n *neighbours) isChanged(namespace, uid string, generation int64) bool {
-	if n == nil || len(n.namespaces) > 0 && !slices.Contains(n.namespaces, namespace) {
-		return false
-	}
-	was, known := n.generations[uid]
-	return !known || was != generation
-}
-
 // clusterNames returns the values that the label with the name of a workload cluster may have on an
 // object: what a node knows of it may also be from its spec, or its name.
 func clusterNames(n *graph.Node) (names []object.Key) {
 	add := func(name string) {
-		if name != "" && len(validation.IsValidLabelValue(name)) == 0 {
+		if n.Namespace != "" && name != "" && len(validation.IsValidLabelValue(name)) == 0 {
 			names = append(names, object.Key{Namespace: n.Namespace, Name: name})
 		}
 	}
@@ -123,15 +104,13 @@ func clusterNames(n *graph.Node) (names []object.Key) {
 	return names
 }
 
-// narrow returns what a capture of some of the units leaves out; nil leaves out nothing.
+// narrow returns what a capture of some of the units leaves out. Of an object with an empty label
+// nobody knows to which workload cluster it belongs: it is read.
 func (n *neighbours) narrow(units []string) capture.Narrow {
 	if n == nil {
 		return capture.Narrow{}
 	}
-	mine := map[object.Key]bool{}
-	for _, unit := range units {
-		maps.Copy(mine, n.of[unit])
-	}
+	mine := n.mine(units)
 	read, left := map[string][]string{}, map[string][]string{}
 	for key := range n.names {
 		if mine[key] {
@@ -141,7 +120,7 @@ func (n *neighbours) narrow(units []string) capture.Narrow {
 		}
 	}
 	narrow := capture.Narrow{Labels: map[string][]string{}, Clusters: map[string][]string{},
-		Owners: n.owners}
+		Owners: map[object.Ref]string{}}
 	for _, unit := range units {
 		namespace, name, _ := strings.Cut(unit, "/")
 		narrow.Clusters[namespace] = append(narrow.Clusters[namespace], name)
@@ -149,14 +128,39 @@ func (n *neighbours) narrow(units []string) capture.Narrow {
 	for namespace, names := range left {
 		labels := []string{setOf("notin", names)}
 		if len(labels[0]) > mostLabels {
-			labels = []string{"!" + capi.LabelClusterName}
-			if len(read[namespace]) > 0 {
-				labels = append(labels, setOf("in", read[namespace]))
-			}
+			labels = []string{"!" + capi.LabelClusterName, setOf("in", append(read[namespace], ""))}
 		}
 		narrow.Labels[namespace] = labels
 	}
+	for _, owner := range n.owners {
+		if isLeftOut(owner, narrow, mine) {
+			narrow.Owners[owner.Ref] = owner.UID
+		}
+	}
 	return narrow
+}
+
+// isLeftOut reports whether a narrow capture does not read an object. What is known of it may also
+// be from its spec, or its name: then it is read all the same, if it is still there.
+func isLeftOut(n *graph.Node, narrow capture.Narrow, mine map[object.Key]bool) bool {
+	names := clusterNames(n)
+	switch {
+	case len(narrow.Labels[n.Namespace]) == 0:
+		return false
+	case n.GroupKind() == capi.Cluster:
+		return !slices.Contains(narrow.Clusters[n.Namespace], n.Name)
+	}
+	return len(names) > 0 && !slices.ContainsFunc(names,
+		func(key object.Key) bool { return mine[key] })
+}
+
+// mine returns the workload clusters of which units have, or need, objects.
+func (n *neighbours) mine(units []string) map[object.Key]bool {
+	mine := map[object.Key]bool{}
+	for _, unit := range units {
+		maps.Copy(mine, n.of[unit])
+	}
+	return mine
 }
 
 func setOf(operator string, names []string) string {
@@ -164,19 +168,39 @@ func setOf(operator string, names []string) string {
 	return capi.LabelClusterName + " " + operator + " (" + strings.Join(names, ",") + ")"
 }
 
-// keepShared marks the objects of a graph without the neighbours as shared that these need, too.
-func (n *neighbours) keepShared(g *graph.Graph) {
-	if n == nil {
-		return
+// complete returns the graph of a capture of units with what it left out, as that was when the
+// group was made ready: whom an object belongs to, and who shares it, depends on all that need it.
+// It is not enough when the units need something by now that was left out, or miss something that
+// may be there, or when a workload cluster came since, of which not all is read.
+func (n *neighbours) complete(g *graph.Graph, units []string) (whole *graph.Graph, enough bool) {
+	narrow, mine := n.narrow(units), n.mine(units)
+	nodes, old := slices.Clone(g.Nodes), map[object.Ref]bool{}
+	for _, node := range n.graph.Nodes {
+		if g.Node(node.Ref) == nil && isLeftOut(node, narrow, mine) {
+			copied := *node // a graph writes to its nodes
+			nodes, old[node.Ref] = append(nodes, &copied), true
+		}
 	}
-	for ref := range n.shared {
-		share(g, ref)
+	came := slices.ContainsFunc(g.Nodes, func(node *graph.Node) bool {
+		return len(narrow.Labels[node.Namespace]) > 0 && slices.ContainsFunc(clusterNames(node),
+			func(key object.Key) bool { return !n.names[key] })
+	})
+	whole = graph.New(nodes, g.Rows)
+	selected, missed := map[string]bool{}, map[graph.Missing]bool{}
+	for _, unit := range units {
+		selected[unit] = true
 	}
-}
-
-// share marks an object of a graph as shared.
-func share(g *graph.Graph, ref object.Ref) {
-	if n := g.Node(ref); n != nil && n.Unit != "" {
-		n.Unit, n.Shared = "", true
+	for _, missing := range n.graph.Missing {
+		missed[missing] = true
 	}
+	needs := map[object.Ref]bool{}
+	for _, node := range whole.Select(selected, nil) {
+		needs[node.Ref] = true
+		if old[node.Ref] {
+			return whole, false
+		}
+	}
+	return whole, !came && !slices.ContainsFunc(whole.Missing, func(missing graph.Missing) bool {
+		return needs[missing.By] && !missed[missing]
+	})
 }

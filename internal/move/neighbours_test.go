@@ -2,9 +2,11 @@ package move
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -74,47 +76,192 @@ func TestNeighboursAreNotRead(t *testing.T) {
 					t.Errorf("objects of %s are read %d times, want %d", name, got, want)
 				}
 			}
-			if got := read(labels.Set{"a": "b"}); got != 1 {
-				t.Errorf("objects without the label are read %d times", got)
+			for _, set := range []labels.Set{{"a": "b"}, {capi.LabelClusterName: ""}} {
+				if got := read(set); got != 1 {
+					t.Errorf("objects with labels %v are read %d times", set, got)
+				}
 			}
-			if !narrow.Owners[last.Ref] {
+			if got := narrow.Clusters[namespace]; !slices.Equal(got, []string{"w-0"}) {
+				t.Errorf("the Clusters %q are read", got)
+			}
+			if narrow.Owners[last.Ref] != last.UID {
 				t.Errorf("%s would be a missing owner", last.Ref)
-			}
-			alone := graph.New([]*graph.Node{node(capi.Cluster, "w-0", ""), both}, nil)
-			alone.Node(clusters[0].Ref).Needs = clusters[0].Needs
-			alone = graph.New(alone.Nodes, nil)
-			if n := alone.Node(both.Ref); n.Shared {
-				t.Fatal("it is shared without its neighbours")
-			}
-			around.keepShared(alone)
-			if n := alone.Node(both.Ref); !n.Shared || n.Unit != "" {
-				t.Errorf("%s is not shared any more", n.Ref)
 			}
 		})
 	}
 }
 
-// TestWhatCameOrChangedIsLookedAt: by its UID and generation, in the namespaces that are known.
-func TestWhatCameOrChangedIsLookedAt(t *testing.T) {
-	n := &neighbours{generations: map[string]int64{"a": 2}, namespaces: []string{"team"}}
+// TestGraphHasTheNeighboursThatWereNotRead: to whom an object belongs is decided with the
+// neighbours as they were, also when a workload cluster has come to name something of them.
+func TestGraphHasTheNeighboursThatWereNotRead(t *testing.T) {
+	const mine, other = "team/mine", "team/other"
+	template := func(name string) object.Ref {
+		return object.Ref{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate",
+			Namespace: "team", Name: name}
+	}
+	type fleet map[string]*graph.Node
+	// build returns a fleet in which both workload clusters name "both", which one of other owns.
+	build := func() fleet {
+		f := fleet{}
+		add := func(name, label string, ref object.Ref, owner string, names ...string) {
+			n := &graph.Node{Ref: ref, UID: name, Cluster: label}
+			if owner != "" {
+				n.Owners = []graph.Owner{{Ref: f[owner].Ref, UID: owner}}
+			}
+			for _, named := range names {
+				n.Needs = append(n.Needs, graph.Need{Ref: template(named), Field: "spec"})
+			}
+			f[name] = n
+		}
+		cluster := func(name string) object.Ref {
+			ref, _ := clusterRef("team/" + name)
+			return ref
+		}
+		add("mine", "", cluster("mine"), "", "own", "both")
+		add("other", "", cluster("other"), "", "both", "free")
+		add("plane", "other", template("plane"), "other")
+		add("own", "mine", template("own"), "mine")
+		add("both", "other", template("both"), "plane")
+		add("free", "", template("free"), "")
+		add("labelled", "third", template("labelled"), "")
+		return f
+	}
+	link := func(f fleet, without ...string) *graph.Graph {
+		var nodes []*graph.Node
+		for name, n := range f {
+			if !slices.Contains(without, name) {
+				nodes = append(nodes, n)
+			}
+		}
+		return graph.New(nodes, nil)
+	}
+	names := func(n *graph.Node, refs ...object.Ref) {
+		for _, ref := range refs {
+			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: "spec"})
+		}
+	}
+	owned := func(n *graph.Node, ref object.Ref) {
+		n.Owners = append(n.Owners, graph.Owner{Ref: ref, UID: "new"})
+	}
+	newcomer, _ := clusterRef("team/newcomer")
 	for _, tt := range []struct {
-		namespace, uid string
-		generation     int64
-		want           bool
+		name   string
+		then   func(f fleet)
+		shared []string
+		enough bool
 	}{
-		{"team", "a", 2, false}, {"team", "a", 3, true}, {"team", "b", 1, true},
-		{"other", "b", 1, false},
+		{"nothing changed", func(fleet) {}, []string{"both"}, true},
+		{"it names what another one uses", func(f fleet) { names(f["mine"], template("free")) },
+			[]string{"both", "free"}, true},
+		{"what they share names something new", func(f fleet) {
+			f["new"] = &graph.Node{Ref: template("new"), UID: "new"}
+			names(f["both"], template("new"))
+		}, []string{"both", "new"}, true},
+		{"it names what was not read", func(f fleet) { names(f["mine"], template("labelled")) },
+			[]string{"both"}, false},
+		{"what they share has got an owner that was not read",
+			func(f fleet) { owned(f["both"], newcomer) }, []string{"both"}, false},
+		{"a workload cluster came", func(f fleet) {
+			f["plane of it"] = &graph.Node{Ref: template("its"), UID: "its", Cluster: "newcomer"}
+		}, []string{"both"}, false},
+		{"it misses something", func(f fleet) { names(f["mine"], template("gone")) },
+			[]string{"both"}, false},
 	} {
-		if got := n.isChanged(tt.namespace, tt.uid, tt.generation); got != tt.want {
+		t.Run(tt.name, func(t *testing.T) {
+			around := neighboursOf(link(build()), []string{mine})
+			now := build()
+			tt.then(now)
+			g, enough := around.complete(link(now, "other", "labelled"), []string{mine})
+			if enough != tt.enough {
+				t.Errorf("it is enough: %v", enough)
+			}
+			for name, n := range now {
+				got := g.Node(n.Ref)
+				want := map[bool]string{true: mine, false: other}[name == "mine" || name == "own"]
+				if name == "labelled" && tt.enough {
+					want = ""
+				}
+				switch shared := slices.Contains(tt.shared, name); {
+				case got == nil:
+					t.Errorf("%s is not there", name)
+				case got.Shared != shared, !shared && tt.enough && got.Unit != want:
+					t.Errorf("%s belongs to %q, shared: %v", name, got.Unit, got.Shared)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatOthersHaveComeToUse: only what an object has come to name counts, also by way of others.
+func TestWhatOthersHaveComeToUse(t *testing.T) {
+	template := object.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate"}
+	class := object.GroupKind{Group: capi.Cluster.Group, Kind: "ClusterClass"}
+	ref := func(gk object.GroupKind, name string) object.Ref {
+		return object.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: "team", Name: name}
+	}
+	mine, old, between := ref(template, "mine"), ref(template, "old"), ref(class, "between")
+	cluster := ref(capi.Cluster, "unit")
+	need := func(refs ...object.Ref) (needs []graph.Need) {
+		for _, r := range refs {
+			needs = append(needs, graph.Need{Ref: r})
+		}
+		return needs
+	}
+	back := []graph.Need{{Ref: mine, Back: true}}
+	for _, tt := range []struct {
+		name   string
+		user   *graph.Node
+		uses   int
+		follow []object.Ref
+	}{
+		{"it names it now", &graph.Node{Ref: ref(class, "user"), UID: "new", Needs: need(mine)}, 1, nil},
+		{"it named it before", &graph.Node{Ref: ref(class, "user"), UID: "old", Needs: need(old)}, 0,
+			nil},
+		{"it named another one before",
+			&graph.Node{Ref: ref(class, "user"), UID: "old", Needs: need(old, mine)}, 1, nil},
+		{"one that it names may", &graph.Node{Ref: ref(class, "user"), UID: "new",
+			Needs: need(between)}, 0, []object.Ref{between}},
+		{"it is of the unit", &graph.Node{Ref: ref(class, "own"), UID: "new", Needs: need(mine)}, 0,
+			nil},
+		{"it names the Cluster", &graph.Node{Ref: ref(class, "user"), UID: "new",
+			Needs: need(cluster)}, 0, nil},
+		{"it is needed by it", &graph.Node{Ref: ref(class, "user"), UID: "new", Needs: back}, 0, nil},
+	} {
+		l := &lateUse{run: &run{}, uses: map[string][]string{},
+			users:   &users{known: map[string]user{"old": {needs: need(old)}}},
+			removed: map[object.Ref]string{mine: "team/unit", old: "team/unit"},
+			own: map[string]map[object.Ref]bool{"team/unit": {mine: true, old: true,
+				ref(class, "own"): true}}}
+		follow := l.follow(tt.user)
+		if got := len(l.uses["team/unit"]); got != tt.uses || !slices.Equal(follow, tt.follow) {
+			t.Errorf("%s: %d uses, and %v is followed", tt.name, got, follow)
+		}
+	}
+}
+
+// TestUsersThatCameOrChangedAreLookedAt: by their UID, and by what changes with the fields that
+// name others, in the namespaces that are known.
+func TestUsersThatCameOrChangedAreLookedAt(t *testing.T) {
+	u := &users{known: map[string]user{"a": {version: "2"}, "b": {version: "70"}},
+		namespaces: []string{"team"}}
+	row := (*capi.Table)(nil).Row(capi.Cluster)
+	for _, tt := range []struct {
+		namespace, metadata string
+		want                bool
+	}{
+		{"team", `{"uid":"a","generation":2,"resourceVersion":"71"}`, false},
+		{"team", `{"uid":"a","generation":3,"resourceVersion":"71"}`, true},
+		{"team", `{"uid":"b","resourceVersion":"70"}`, false},
+		{"team", `{"uid":"b","resourceVersion":"71"}`, true},
+		{"team", `{"uid":"c","generation":1}`, true},
+		{"other", `{"uid":"c","generation":1}`, false},
+	} {
+		if got := u.changed(row, tt.namespace, gjson.Parse(tt.metadata)); got != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}
-	n.namespaces = nil
-	if !n.isChanged("other", "b", 1) {
+	u.namespaces = nil
+	if !u.changed(row, "other", gjson.Parse(`{"uid":"c"}`)) {
 		t.Error("no namespace is named: all of them are known")
-	}
-	n = nil
-	if n.isChanged("team", "b", 1) {
-		t.Error("nothing is known")
 	}
 }

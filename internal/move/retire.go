@@ -27,8 +27,11 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	}
 	m.quiet.RLock()
 	defer m.quiet.RUnlock()
-	list := &versions{Reader: m.Source.Reader, of: b.Source, seen: map[string]string{},
-		around: b.around, rows: m.Rows}
+	list := &versions{Reader: m.Source.Reader, of: b.Source, units: map[string]bool{},
+		users: b.users, rows: m.Rows, seen: map[string]string{}}
+	for _, u := range healthy {
+		list.units[u.Name] = true
+	}
 	var blocked map[string][]object.Finding
 	units, err := m.keepUsedElsewhere(ctx, healthy)
 	if err == nil {
@@ -40,7 +43,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			fmt.Errorf("find what the garbage collector would delete: %w", err))
 		return
 	}
-	late := m.lateWrites(ctx, b, healthy, list)
+	late := m.late(ctx, b, healthy, list)
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range healthy {

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -124,7 +125,10 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 			m.results.retired[unit] = true
 		}
 	}
-	m.captures.seen = m.keepShared
+	m.captures.prepare = func(g *graph.Graph) (*graph.Graph, bool) {
+		m.keepShared(g)
+		return g, true
+	}
 	if attempt == 1 { // the plan was made for it; else it may be days old
 		m.noteAsked(&m.Plan.Copy)
 	}

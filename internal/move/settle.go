@@ -65,7 +65,7 @@ func (m *run) settle(b *batch) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b.Source, b.Copy.Units, b.around = source, units, nil
+	b.Source, b.Copy.Units, b.users = source, units, nil
 	if contents, err := b.contents.Only(read); err == nil {
 		b.contents = contents // else all of them stay
 	}

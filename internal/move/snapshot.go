@@ -11,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -24,15 +25,21 @@ const snapshotTries = 3
 // the operation is settled.
 const snapshotTTL = 7 * 24 * time.Hour
 
+// batchSnapshot is the snapshot of a batch.
+type batchSnapshot struct {
+	*snapshot.Result
+	narrow bool // it leaves out the neighbours
+}
+
 // snapshotPaused is takeSnapshot for units that are paused, whose objects their group knows. The
 // snapshot may show further ones, which came since their unit was locked: they are paused as well,
 // and it is created again. It returns the units that the snapshot shows paused; the others have
 // failed. ctx ends when a unit was paused for too long, and whole with the run.
-func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
-	of *readyGroup) (r *snapshot.Result, paused []string, err error) {
+func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused []object.Ref,
+	of *readyGroup) (r *batchSnapshot, paused []string, err error) {
 	paused = units
 	for try := 1; try <= snapshotTries && len(paused) > 0; try++ {
-		if r, err = m.takeSnapshot(ctx, paused, others, of); err != nil {
+		if r, err = m.takeSnapshot(ctx, paused, unused, of); err != nil {
 			return nil, paused, err
 		}
 		came := map[string]*graph.Node{} // one of each unit
@@ -68,50 +75,60 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units, others []string,
 // store (invariant I2), and adds it to the index. It has the scope of the operation, and holds the
 // namespaces of the units, with what they need of others: so its cost, which is part of the pause,
 // does not depend on the size of the source, and without their neighbours, of which these may have
-// many. It holds the namespaces in others as well, then with all that they have, and the whole
-// source when these are more than it takes less time to list one by one.
-func (m *run) takeSnapshot(ctx context.Context, units, others []string, of *readyGroup) (
-	*snapshot.Result, error) {
+// many. With unused, which move with the units although they do not need them, it holds the
+// namespaces of these as well, and all that they have; and the whole source when these are more
+// than it takes less time to list one by one.
+func (m *run) takeSnapshot(ctx context.Context, units []string, unused []object.Ref,
+	of *readyGroup) (r *batchSnapshot, err error) {
 	o := m.Source.options
 	o.Store, o.Writer, o.Progress = m.Store, m.Program, m.Journal.Progress
 	o.Operation, o.TTL = m.Operation, snapshotTTL
 	namespaces := slices.Compact(slices.Sorted(slices.Values(
-		slices.Concat(m.namespacesOf(units[0]), others))))
+		slices.Concat(m.namespacesOf(units[0]), namespacesOfRefs(unused)))))
+	narrow := of.around != nil && len(unused) == 0 && len(namespaces) <= kube.ManyNamespaces
 	if len(namespaces) <= kube.ManyNamespaces {
 		o.Scope.Namespaces, o.ListScope = namespaces, true
-		if len(others) == 0 {
-			o.Narrow = of.around.narrow(units)
-		}
+	}
+	if narrow {
+		o.Narrow = of.around.narrow(units)
 	}
 	o.WithoutRelated = true
-	var err error
 	if o.Known, err = m.Catalog.HighestSequence(ctx, m.Store.ID(), o.SourceUID); err != nil {
 		return nil, err
 	}
-	var r *snapshot.Result
-	for try := 1; ; try++ {
-		r, err = snapshot.Create(ctx, o)
-		if err == nil {
-			err = verify(ctx, o.Store, r)
-		}
-		// What is at work may change after it was captured.
-		again := errors.Is(err, capture.ErrHistory) || errors.Is(err, kube.ErrExpired) ||
-			errors.Is(err, errNotVerified)
-		if !again || try == snapshotTries {
-			break
+	r = &batchSnapshot{narrow: narrow}
+	r.Result, err = createVerified(ctx, o)
+	if err == nil && narrow {
+		if r.Live.Graph, r.narrow = of.around.complete(r.Live.Graph, units); !r.narrow {
+			o.Narrow = capture.Narrow{}
+			r.Result, err = createVerified(ctx, o)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	m.keepShared(r.Live.Graph)
-	of.around.keepShared(r.Live.Graph)
 	err = m.Catalog.UpdateOperation(ctx, m.Journal.Operation(),
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) })
 	if err == nil {
 		err = m.Catalog.PutSnapshot(ctx, catalog.RecordOf(r.Signed))
 	}
 	return r, err
+}
+
+// createVerified creates a snapshot and verifies its structure in the store.
+func createVerified(ctx context.Context, o snapshot.Options) (r *snapshot.Result, err error) {
+	for try := 1; ; try++ {
+		if r, err = snapshot.Create(ctx, o); err == nil {
+			err = verify(ctx, o.Store, r)
+		}
+		// What is at work may change after it was captured.
+		again := errors.Is(err, capture.ErrHistory) || errors.Is(err, kube.ErrExpired) ||
+			errors.Is(err, errNotVerified)
+		if !again || try == snapshotTries {
+			return r, err
+		}
+	}
 }
 
 // verify verifies the structure of a snapshot in the store. The error wraps errNotVerified when

@@ -87,8 +87,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"works on the target; what is left of it on the source stays there, paused. It is a " +
 				"warning for one that the operator accepted, which is removed.",
 			Next: "Make the change on the target as well, or take it back on the source, or give what " +
-				"stays there an object of its own, and resume the operation. Or accept the workload " +
-				"cluster: the next resume removes it on the source. " +
+				"stays there an object of its own, and resume the operation. Where nothing that stays uses " +
+				"it, you can accept the workload cluster: the next resume removes it on the source. " +
 				"Find out who wrote it: a user, or a tool that still applies to the source.",
 		},
 		{
