@@ -14,6 +14,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -241,12 +242,21 @@ func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 }
 
 // TestAPIMoveKeepsWhatAnotherHasComeToUse: after a workload cluster is at work on the target, one
-// that stays on the source comes to use its template. It is not removed below that one, by this run
-// or by a resume on a host that does not know what there was.
+// that stays on the source comes to use its template and its Secret. The template is owned by what
+// leaves, so nothing is removed, by this run or by a resume on a host that does not know what there
+// was. The Secret stays when the rest leaves.
 func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 	fx := newFixture(t, "late-use")
 	unit, other := classyUnits[0], classyUnits[1]
 	template, user := fx.one("DevMachineTemplate", unit), fx.one("KubeadmControlPlane", other)
+	credentials := object.Ref{Kind: "Secret", Namespace: fx.namespace, Name: "late-credentials"}
+	fx.fill(kube.SecretKind, `{"metadata":{"name":"`+credentials.Name+`"}}`)
+	reads := func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"path": "/etc/late",
+			"contentFrom": map[string]any{"secret": map[string]any{"name": credentials.Name,
+				"key": "value"}}}}, "spec", "kubeadmConfigSpec", "files")
+	}
+	fx.change(fx.at, fx.one("KubeadmControlPlane", unit), reads)
 	path := []string{"spec", "machineTemplate", "spec", "infrastructureRef", "name"}
 	was, found, _ := unstructured.NestedString(fx.was[user].Object, path...)
 	if !found {
@@ -255,6 +265,7 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 	use := func(name string) error {
 		return fx.tryChange(fx.at, user, func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, name, path...)
+			reads(u)
 		})
 	}
 	key, _ := object.ParseKey(fx.namespace + "/" + unit)
@@ -271,7 +282,7 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 	must(t, err)
 	paused, err := fx.store.GetEnvelope(t.Context(), snapshots[len(snapshots)-1])
 	must(t, err)
-	without := len(moved) + 1 // the namespace
+	without := len(moved) + 2 // the namespace and the Secret
 	for _, u := range neighbours {
 		if u.GetKind() != capi.Cluster.Kind && u.GetLabels()[capi.LabelClusterName] == "" {
 			without++
@@ -291,5 +302,10 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
 	if left, others := fx.left(unit), fx.left(other); left > 0 || others == 0 {
 		t.Errorf("%d objects are left, and %d of the other workload cluster", left, others)
+	}
+	for i := range fx.sides {
+		if fx.live(i)[credentials] == nil {
+			t.Errorf("side %d has no %s", i, credentials)
+		}
 	}
 }

@@ -42,20 +42,46 @@ func (*LateUseError) Hint() string {
 }
 
 // late returns, by unit, why units must not be retired: somebody wrote to them, or others have come
-// to use them.
-func (m *run) late(ctx context.Context, b *batch, units []restore.Unit,
-	list *versions) map[string]error {
-	errs := m.lateWrites(ctx, b, units, list.seen)
+// to use them. It takes out of units what others have come to use and can stay alone, such as a
+// Secret with credentials.
+func (m *run) late(ctx context.Context, b *batch, units []restore.Unit, list *versions) (
+	[]restore.Unit, map[string]error) {
 	uses, err := m.lateUsers(ctx, b, units, list)
+	keep, blocked := map[object.Ref]bool{}, map[string]error{}
+	for _, u := range units {
+		var others []string
+		for ref, by := range uses[u.Name] {
+			if err == nil && canStay(m.Rows, u, ref) {
+				keep[ref] = true
+				err = m.keptShared(ctx, ref, "it stays on the source: "+by+" has come to use it")
+				continue
+			}
+			others = append(others, ref.String()+" (by "+by+")")
+		}
+		if len(others) > 0 {
+			blocked[u.Name] = &LateUseError{Uses: others}
+		}
+	}
+	units = leavingOut(units, keep)
+	errs := m.lateWrites(ctx, b, units, list.seen)
 	for _, u := range units {
 		switch {
 		case err != nil:
 			errs[u.Name] = fmt.Errorf("find what has come to use it: %w", err)
-		case len(uses[u.Name]) > 0:
-			errs[u.Name] = &LateUseError{Uses: uses[u.Name]}
+		case errs[u.Name] == nil && blocked[u.Name] != nil:
+			errs[u.Name] = blocked[u.Name]
 		}
 	}
-	return errs
+	return units, errs
+}
+
+// canStay reports whether an object of a unit can stay on the source when the rest is removed: it
+// has no owner there, owns nothing of it, and names nothing.
+func canStay(rows *capi.Table, u restore.Unit, ref object.Ref) bool {
+	return !namesOthers(rows, ref.GroupKind()) && !slices.ContainsFunc(u.Objects,
+		func(o restore.Object) bool {
+			return o.Ref == ref && len(o.Owners) > 0 || slices.Contains(o.Owners, ref)
+		})
 }
 
 // users are the objects that name others, as they were when a group was made ready.
@@ -103,12 +129,6 @@ func (u *users) changed(row *capi.Row, namespace string, metadata gjson.Result) 
 		metadata.Get("resourceVersion").String())
 }
 
-// named reports whether an object named another one before.
-func (u *users) named(n *graph.Node, ref object.Ref) bool {
-	return slices.ContainsFunc(u.known[n.UID].needs,
-		func(was graph.Need) bool { return was.Ref == ref })
-}
-
 // lateUse finds which objects of units that are about to be removed others use since their group
 // was made ready: they belonged to their units alone then.
 type lateUse struct {
@@ -117,20 +137,19 @@ type lateUse struct {
 	reader  *capture.NodeReader
 	own     map[string]map[object.Ref]bool // the objects of units, also those that are left alone
 	removed map[object.Ref]string          // those that are removed, and their units
-	seen    map[object.Ref]bool            // those that were read
-	uses    map[string][]string
+	uses    map[string]map[object.Ref]string
 }
 
-// lateUsers returns, by unit, which objects others have come to use. Only objects that came since,
-// or changed in what they name, are read, and what they have come to name in turn. After a resume,
-// which does not know what there was, the namespaces are captured.
+// lateUsers returns, by unit, which objects others have come to use, and one of these for each.
+// Only objects that came since, or changed in what they name, are read, and what they have come to
+// name in turn. After a resume, which does not know what there was, the namespaces are captured.
 func (m *run) lateUsers(ctx context.Context, b *batch, units []restore.Unit, list *versions) (
-	map[string][]string, error) {
+	map[string]map[object.Ref]string, error) {
 	l := &lateUse{run: m, users: b.users, reader: capture.NewNodeReader(m.Source.Kinds, m.Rows),
 		own: map[string]map[object.Ref]bool{}, removed: map[object.Ref]string{},
-		seen: map[object.Ref]bool{}, uses: map[string][]string{}}
+		uses: map[string]map[object.Ref]string{}}
 	for _, u := range units {
-		l.own[u.Name] = map[object.Ref]bool{}
+		l.own[u.Name], l.uses[u.Name] = map[object.Ref]bool{}, map[object.Ref]string{}
 		for _, o := range u.Objects {
 			l.own[u.Name][o.Ref] = true
 			if o.Action != restore.Skip && o.GroupKind() != capi.Cluster {
@@ -141,30 +160,38 @@ func (m *run) lateUsers(ctx context.Context, b *batch, units []restore.Unit, lis
 	if b.users == nil {
 		return l.uses, l.sharedMeanwhile(ctx, b, units)
 	}
-	for changed := list.changed; len(changed) > 0; {
-		nodes, err := l.read(ctx, changed)
-		if err != nil {
+	nodes, err := l.read(ctx, list.changed)
+	if err != nil {
+		return nil, err
+	}
+	var reached []object.Ref
+	for _, n := range nodes {
+		reached = append(reached, l.follow(n, l.users.known[n.UID].needs)...)
+	}
+	seen := map[object.Ref]bool{}
+	for len(reached) > 0 {
+		reached = slices.DeleteFunc(reached, func(ref object.Ref) bool { return seen[ref] })
+		for _, ref := range reached {
+			seen[ref] = true
+		}
+		if nodes, err = l.read(ctx, reached); err != nil {
 			return nil, err
 		}
-		changed = nil
+		reached = nil
 		for _, n := range nodes {
-			changed = append(changed, l.follow(n)...)
+			reached = append(reached, l.follow(n, nil)...)
 		}
 	}
 	return l.uses, nil
 }
 
-// read reads objects of the source as nodes, but those that were read before, and are gone.
+// read reads objects of the source as nodes, but those that are gone.
 func (l *lateUse) read(ctx context.Context, refs []object.Ref) ([]*graph.Node, error) {
 	var mu sync.Mutex
 	var nodes []*graph.Node
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(8)
 	for _, ref := range refs {
-		if l.seen[ref] {
-			continue
-		}
-		l.seen[ref] = true
 		g.Go(func() error {
 			live, err := on(ctx, l.Source, ref)
 			if err != nil || live == nil {
@@ -185,16 +212,16 @@ func (l *lateUse) read(ctx context.Context, refs []object.Ref) ([]*graph.Node, e
 	return nodes, err
 }
 
-// follow notes what a node has come to use of units, and returns what else it has come to name that
-// may name others.
-func (l *lateUse) follow(n *graph.Node) (more []object.Ref) {
+// follow notes what a node uses of units, and returns what else it names that may name others. Both
+// are without what it named before, when nobody used that by way of it.
+func (l *lateUse) follow(n *graph.Node, before []graph.Need) (more []object.Ref) {
 	for _, need := range n.Needs {
 		unit := l.removed[need.Ref]
 		switch {
-		case need.Back || need.GroupKind() == capi.Cluster || l.users.named(n, need.Ref) ||
-			unit != "" && l.own[unit][n.Ref]:
+		case need.Back || need.GroupKind() == capi.Cluster || unit != "" && l.own[unit][n.Ref] ||
+			slices.ContainsFunc(before, func(was graph.Need) bool { return was.Ref == need.Ref }):
 		case unit != "":
-			l.uses[unit] = append(l.uses[unit], need.Ref.String()+" (by "+n.Ref.String()+")")
+			l.uses[unit][need.Ref] = n.Ref.String()
 		case namesOthers(l.Rows, need.GroupKind()):
 			more = append(more, need.Ref)
 		}
@@ -218,9 +245,12 @@ func (l *lateUse) sharedMeanwhile(ctx context.Context, b *batch, units []restore
 			return err
 		}
 		n := v.graph.Node(ref)
-		if n != nil && n.Shared && n.UID == b.Source[ref.String()].UID &&
-			v.graph.Node(cluster) != nil && !l.Rows.Row(ref.GroupKind()).BoundToCluster {
-			l.uses[unit] = append(l.uses[unit], ref.String())
+		if n == nil || n.UID != b.Source[ref.String()].UID || v.graph.Node(cluster) == nil ||
+			l.Rows.Row(ref.GroupKind()).BoundToCluster {
+			continue
+		}
+		if n.Shared || n.Unit != "" && n.Unit != unit {
+			l.uses[unit][ref] = "another object"
 		}
 	}
 	return nil
@@ -228,7 +258,7 @@ func (l *lateUse) sharedMeanwhile(ctx context.Context, b *batch, units []restore
 
 // some joins a few of texts.
 func some(texts []string) string {
-	slices.Sort(texts)
+	texts = slices.Sorted(slices.Values(texts)) // others may read them
 	named := texts[:min(len(texts), mostWrites)]
 	joined := strings.Join(named, "; ")
 	if more := len(texts) - len(named); more > 0 {

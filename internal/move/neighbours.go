@@ -27,6 +27,8 @@ type neighbours struct {
 	// owners are objects that may be left out, and own what may be read all the same.
 	owners []*graph.Node
 	users  *users
+	// wide: it was not enough for a batch of the group (complete), and others leave out nothing.
+	wide bool
 }
 
 // mostLabels is how long a label selector that leaves out names is at most, in bytes: it is a part
@@ -77,7 +79,8 @@ func neighboursOf(g *graph.Graph, units []string) *neighbours {
 		}
 	}
 	for _, unit := range units {
-		n.of[unit] = map[object.Key]bool{}
+		key, _ := object.ParseKey(unit)
+		n.names[key], n.of[unit] = true, map[object.Key]bool{key: true}
 		for _, node := range g.Select(map[string]bool{unit: true}, nil) {
 			for _, key := range clusterNames(node) {
 				n.of[unit][key] = true
@@ -107,9 +110,6 @@ func clusterNames(n *graph.Node) (names []object.Key) {
 // narrow returns what a capture of some of the units leaves out. Of an object with an empty label
 // nobody knows to which workload cluster it belongs: it is read.
 func (n *neighbours) narrow(units []string) capture.Narrow {
-	if n == nil {
-		return capture.Narrow{}
-	}
 	mine := n.mine(units)
 	read, left := map[string][]string{}, map[string][]string{}
 	for key := range n.names {

@@ -12,6 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // TestNeighboursAreNotRead: of a namespace with many workload clusters a pause reads what belongs
@@ -227,14 +228,35 @@ func TestWhatOthersHaveComeToUse(t *testing.T) {
 			Needs: need(cluster)}, 0, nil},
 		{"it is needed by it", &graph.Node{Ref: ref(class, "user"), UID: "new", Needs: back}, 0, nil},
 	} {
-		l := &lateUse{run: &run{}, uses: map[string][]string{},
-			users:   &users{known: map[string]user{"old": {needs: need(old)}}},
+		l := &lateUse{run: &run{}, uses: map[string]map[object.Ref]string{"team/unit": {}},
 			removed: map[object.Ref]string{mine: "team/unit", old: "team/unit"},
 			own: map[string]map[object.Ref]bool{"team/unit": {mine: true, old: true,
 				ref(class, "own"): true}}}
-		follow := l.follow(tt.user)
+		var before []graph.Need
+		if tt.user.UID == "old" {
+			before = need(old)
+		}
+		follow := l.follow(tt.user, before)
 		if got := len(l.uses["team/unit"]); got != tt.uses || !slices.Equal(follow, tt.follow) {
 			t.Errorf("%s: %d uses, and %v is followed", tt.name, got, follow)
+		}
+	}
+}
+
+// TestOnlyWhatNeedsNothingCanStay: the garbage collector would take what has an owner along.
+func TestOnlyWhatNeedsNothingCanStay(t *testing.T) {
+	secret := func(name string) object.Ref {
+		return object.Ref{Kind: "Secret", Namespace: "team", Name: name}
+	}
+	template := object.Ref{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfigTemplate",
+		Namespace: "team", Name: "template"}
+	u := restore.Unit{Name: "team/unit", Objects: []restore.Object{{Ref: secret("alone")},
+		{Ref: secret("owned"), Owners: []object.Ref{secret("owns")}}, {Ref: secret("owns")},
+		{Ref: template}}}
+	for ref, want := range map[object.Ref]bool{secret("alone"): true, secret("owned"): false,
+		secret("owns"): false, template: false} {
+		if got := canStay(nil, u, ref); got != want {
+			t.Errorf("%s can stay: %v", ref, got)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			fmt.Errorf("find what the garbage collector would delete: %w", err))
 		return
 	}
-	late := m.late(ctx, b, healthy, list)
+	healthy, late := m.late(ctx, b, healthy, list)
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range healthy {

@@ -85,12 +85,12 @@ func (m *run) takeSnapshot(ctx context.Context, units []string, unused []object.
 	o.Operation, o.TTL = m.Operation, snapshotTTL
 	namespaces := slices.Compact(slices.Sorted(slices.Values(
 		slices.Concat(m.namespacesOf(units[0]), namespacesOfRefs(unused)))))
-	narrow := of.around != nil && len(unused) == 0 && len(namespaces) <= kube.ManyNamespaces
+	narrow := false
 	if len(namespaces) <= kube.ManyNamespaces {
 		o.Scope.Namespaces, o.ListScope = namespaces, true
-	}
-	if narrow {
-		o.Narrow = of.around.narrow(units)
+		if narrow = of.around != nil && !of.around.wide && len(unused) == 0; narrow {
+			o.Narrow = of.around.narrow(units)
+		}
 	}
 	o.WithoutRelated = true
 	if o.Known, err = m.Catalog.HighestSequence(ctx, m.Store.ID(), o.SourceUID); err != nil {
@@ -100,7 +100,7 @@ func (m *run) takeSnapshot(ctx context.Context, units []string, unused []object.
 	r.Result, err = createVerified(ctx, o)
 	if err == nil && narrow {
 		if r.Live.Graph, r.narrow = of.around.complete(r.Live.Graph, units); !r.narrow {
-			o.Narrow = capture.Narrow{}
+			o.Narrow, of.around.wide = capture.Narrow{}, true
 			r.Result, err = createVerified(ctx, o)
 		}
 	}
