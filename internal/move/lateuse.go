@@ -51,7 +51,7 @@ func (m *run) late(ctx context.Context, b *batch, units []restore.Unit, list *ve
 	for _, u := range units {
 		var others []string
 		for ref, by := range uses[u.Name] {
-			if err == nil && canStay(m.Rows, u, ref) {
+			if err == nil && canStay(u, ref) {
 				keep[ref] = true
 				err = m.keptShared(ctx, ref, "it stays on the source: "+by+" has come to use it")
 				continue
@@ -75,13 +75,14 @@ func (m *run) late(ctx context.Context, b *batch, units []restore.Unit, list *ve
 	return units, errs
 }
 
-// canStay reports whether an object of a unit can stay on the source when the rest is removed: it
-// has no owner there, owns nothing of it, and names nothing.
-func canStay(rows *capi.Table, u restore.Unit, ref object.Ref) bool {
-	return !namesOthers(rows, ref.GroupKind()) && !slices.ContainsFunc(u.Objects,
-		func(o restore.Object) bool {
-			return o.Ref == ref && len(o.Owners) > 0 || slices.Contains(o.Owners, ref)
-		})
+// canStay reports whether an object of a unit can stay on the source when the rest is removed: a
+// Secret or ConfigMap that has no owner there, and owns nothing of it. Nothing else can be at work
+// on both sides, such as a pool of addresses.
+func canStay(u restore.Unit, ref object.Ref) bool {
+	core := ref.GroupKind() == capi.Secret || ref.GroupKind() == capi.ConfigMap
+	return core && !slices.ContainsFunc(u.Objects, func(o restore.Object) bool {
+		return o.Ref == ref && len(o.Owners) > 0 || slices.Contains(o.Owners, ref)
+	})
 }
 
 // users are the objects that name others, as they were when a group was made ready.

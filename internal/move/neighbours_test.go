@@ -243,19 +243,19 @@ func TestWhatOthersHaveComeToUse(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatNeedsNothingCanStay: the garbage collector would take what has an owner along.
-func TestOnlyWhatNeedsNothingCanStay(t *testing.T) {
+// TestOnlyASecretCanStay: the garbage collector would take one that has an owner along.
+func TestOnlyASecretCanStay(t *testing.T) {
 	secret := func(name string) object.Ref {
 		return object.Ref{Kind: "Secret", Namespace: "team", Name: name}
 	}
-	template := object.Ref{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfigTemplate",
-		Namespace: "team", Name: "template"}
+	pool := object.Ref{Group: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool",
+		Namespace: "team", Name: "pool"}
 	u := restore.Unit{Name: "team/unit", Objects: []restore.Object{{Ref: secret("alone")},
 		{Ref: secret("owned"), Owners: []object.Ref{secret("owns")}}, {Ref: secret("owns")},
-		{Ref: template}}}
+		{Ref: pool}}}
 	for ref, want := range map[object.Ref]bool{secret("alone"): true, secret("owned"): false,
-		secret("owns"): false, template: false} {
-		if got := canStay(nil, u, ref); got != want {
+		secret("owns"): false, pool: false} {
+		if got := canStay(u, ref); got != want {
 			t.Errorf("%s can stay: %v", ref, got)
 		}
 	}
