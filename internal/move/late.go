@@ -102,18 +102,24 @@ func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 		metadata := gjson.GetBytes(raw, "metadata")
 		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: metadata.Get("namespace").String(),
 			Name: metadata.Get("name").String()}
-		was, known := v.of[ref.String()]
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		if known {
-			v.seen[ref.String()] = metadata.Get("resourceVersion").String()
-		}
-		if v.users != nil && !v.units[was.Unit] && namesOthers(v.rows, k.GroupKind) &&
-			v.users.changed(v.rows.Row(k.GroupKind), ref.Namespace, metadata) {
-			v.changed = append(v.changed, ref)
-		}
+		v.note(ref, metadata)
 		return fn(raw)
 	})
+}
+
+// note notes one object.
+func (v *versions) note(ref object.Ref, metadata gjson.Result) {
+	was, known := v.of[ref.String()]
+	changed := v.users != nil && !v.units[was.Unit] && namesOthers(v.rows, ref.GroupKind()) &&
+		v.users.changed(v.rows.Row(ref.GroupKind()), ref.Namespace, metadata)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known {
+		v.seen[ref.String()] = metadata.Get("resourceVersion").String()
+	}
+	if changed {
+		v.changed = append(v.changed, ref)
+	}
 }
 
 // lateWrites returns, by unit, why units must not be retired: an error that is a *LateWriteError,
