@@ -22,9 +22,9 @@ type Scope struct {
 	Selector graph.Selector
 }
 
-// Narrow says what is not listed of the namespaces of a scope, since the caller knows that it
-// belongs to other workload clusters, and that no captured object needs it. The zero value leaves
-// out nothing.
+// Narrow says what is not listed of the namespaces of a scope: what belongs to other workload
+// clusters. The caller has seen that no captured object needed it, and finds out whether one does
+// now. The zero value leaves out nothing.
 type Narrow struct {
 	// Labels are label selectors, by namespace: of its objects those are listed that one of them
 	// selects. No two select the same object. A namespace without any is listed whole.

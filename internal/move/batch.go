@@ -129,9 +129,9 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 		return nil, nil
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
-		contents: r.Contents, before: of.before}
+		contents: r.Contents, before: of.copied}
 	if r.narrow {
-		b.captures = m.narrowed(of, units)
+		b.captures = m.narrowed(of.around, units)
 	}
 	if of.around != nil {
 		b.users = of.around.users
@@ -156,8 +156,8 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	in := restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
 		Spec: m.specIn(r.Live.Graph, units, len(unused) > 0), Owners: owners, Findings: findings,
 		Copied: already}
-	if of.before != nil {
-		in.Before = readOnly{of.before}
+	if of.copied != nil {
+		in.Before = readOnly{of.copied}
 	}
 	copied, err := m.planUpdate(ctx, in)
 	if err != nil {
@@ -311,9 +311,6 @@ func (m *run) load(ctx context.Context, b *batch) error {
 func (m *run) unchanged(ctx context.Context, unit string, b *batch, since time.Time) error {
 	namespaces := m.namespacesOf(unit, b.Copy.Units...)
 	v, err := cmp.Or(b.captures, m.captures).of(ctx, since, namespaces)
-	if err == nil && !v.enough {
-		v, err = m.captures.of(ctx, since, namespaces)
-	}
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type sourceCapture struct {
 	contents   *snapshot.Contents
 	source     *snapshot.Snapshot
 	enough     bool
+	dropped    bool // its contents were
 	done       chan struct{}
 	err        error
 	// cut off: the context of the caller that captures has ended; the others try again.
@@ -36,9 +37,12 @@ type captureCache struct {
 	// capture lists some namespaces, or all when none is named.
 	capture func(ctx context.Context, namespaces []string) (*snapshot.Snapshot, *snapshot.Contents,
 		error)
-	// prepare makes the graph that is used of that of a capture, and says whether that is enough
-	// (neighbours.complete). It is called once for each. Without it the graph is used.
+	// prepare makes the graph that is used of that of a capture, whose snapshot has it then, and says
+	// whether that is enough (neighbours.complete). It is called once for each. Without it the graph
+	// is used.
 	prepare func(g *graph.Graph) (used *graph.Graph, enough bool)
+	// wide is asked instead when a capture is not enough. It leaves out nothing.
+	wide *captureCache
 
 	mu     sync.Mutex
 	latest *sourceCapture // finished or under way
@@ -64,10 +68,43 @@ func (l *captureCache) after(ctx context.Context, t time.Time) (*sourceCapture, 
 // What is seen of other namespaces is what their objects name there.
 func (l *captureCache) of(ctx context.Context, t time.Time, namespaces []string) (*sourceCapture,
 	error) {
+	return l.get(ctx, t, namespaces, true)
+}
+
+// graphOf is of for a caller that needs the graph alone: the contents may have been dropped.
+func (l *captureCache) graphOf(ctx context.Context, t time.Time, namespaces []string) (
+	*sourceCapture, error) {
+	return l.get(ctx, t, namespaces, false)
+}
+
+func (l *captureCache) get(ctx context.Context, t time.Time, namespaces []string, contents bool) (
+	*sourceCapture, error) {
+	v, err := l.share(ctx, t, namespaces, contents)
+	if err == nil && !v.enough && l.wide != nil {
+		return l.wide.get(ctx, t, namespaces, contents)
+	}
+	return v, err
+}
+
+// dropContents frees the contents of a capture, but for those who have it, unless there is a newer
+// one. Its graph stays: the next group has its neighbours from there.
+func (l *captureCache) dropContents(of *sourceCapture) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of != nil && l.latest == of {
+		without := *l.latest
+		without.contents, without.source, without.dropped = nil, nil, true
+		l.latest = &without
+	}
+}
+
+// share is get for captures of this cache.
+func (l *captureCache) share(ctx context.Context, t time.Time, namespaces []string,
+	contents bool) (*sourceCapture, error) {
 	for {
 		l.mu.Lock()
 		v := l.latest
-		if v == nil || v.finished() && !v.serves(t, namespaces) {
+		if v == nil || v.finished() && !v.serves(t, namespaces, contents) {
 			l.want(namespaces)
 			v = &sourceCapture{began: time.Now(), namespaces: l.next(), done: make(chan struct{})}
 			l.latest = v
@@ -121,8 +158,8 @@ func (v *sourceCapture) has(t time.Time, namespaces []string) bool {
 }
 
 // serves reports whether a finished capture is an answer.
-func (v *sourceCapture) serves(t time.Time, namespaces []string) bool {
-	return v.err == nil && v.has(t, namespaces)
+func (v *sourceCapture) serves(t time.Time, namespaces []string, contents bool) bool {
+	return v.err == nil && v.has(t, namespaces) && !(contents && v.dropped)
 }
 
 // run captures the source. The others that wait for it are released in any case.
@@ -137,6 +174,7 @@ func (l *captureCache) run(ctx context.Context, v *sourceCapture) {
 	v.graph, v.enough = v.source.Graph, true
 	if l.prepare != nil {
 		v.graph, v.enough = l.prepare(v.graph)
+		v.source.Graph = v.graph
 	}
 }
 

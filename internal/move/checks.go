@@ -159,16 +159,17 @@ func checkRights(ctx context.Context, c *checker) error {
 // checkCascade reports objects of the source that the garbage collector would delete once their
 // owners are retired.
 func checkCascade(ctx context.Context, c *checker) error {
-	toDelete, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
+	toDelete, moves := map[string]object.Ref{}, map[*graph.Node]bool{}
 	for _, n := range c.nodes {
 		if n.GroupKind() != kube.NamespaceKind.GroupKind {
 			toDelete[n.UID] = n.Ref
 		}
-		in[n.Ref], unit[n.Ref] = true, n.Unit
+		moves[n] = true
 	}
+	in := func(r object.Ref) bool { return moves[c.graph.Node(r)] }
 	findings, err := restore.Dependants(ctx, c.Source.Reader, toDelete,
-		func(r object.Ref) bool { return in[r] || isLock(c.Rows, r, unit) },
-		func(r object.Ref) string { return unit[r] })
+		func(r object.Ref) bool { return in(r) || isLock(c.Rows, r, in) },
+		func(r object.Ref) string { return c.graph.Node(r).Unit })
 	for _, f := range findings {
 		if f.Unit == "" && f.Code == object.CodeGCWouldCascade {
 			f.Severity = object.Warning // what is shared and owns something is not retired
@@ -179,10 +180,9 @@ func checkCascade(ctx context.Context, c *checker) error {
 	return err
 }
 
-// isLock reports whether r is the lock of a provider of a Cluster in units. It is never captured
+// isLock reports whether r is the lock of a provider of a Cluster that moves. It is never captured
 // and is deleted with its Cluster.
-func isLock(rows *capi.Table, r object.Ref, units map[object.Ref]string) bool {
+func isLock(rows *capi.Table, r object.Ref, moves func(object.Ref) bool) bool {
 	cluster, ok := rows.ClusterOfLock(r)
-	_, moves := units[cluster]
-	return ok && moves
+	return ok && moves(cluster)
 }

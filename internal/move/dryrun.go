@@ -58,6 +58,7 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	}
 	m.noteAsked(plan)
 	m.refuse(ctx, plan)
+	m.captures.dropContents(v)
 	return nil
 }
 

@@ -82,7 +82,7 @@ func (b *batch) forget(unit string) {
 }
 
 // versions is a Reader that notes the resourceVersions of the objects of a batch that it lists, and
-// which of the others came or changed since their group was made ready.
+// which of the others came or changed since these units were looked at with their neighbours.
 type versions struct {
 	*kube.Reader
 	of    map[string]objectState // by ref

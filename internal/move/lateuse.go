@@ -85,7 +85,7 @@ func canStay(u restore.Unit, ref object.Ref) bool {
 	})
 }
 
-// users are the objects that name others, as they were when a group was made ready.
+// users are the objects that name others, as they were when a group had its neighbours from there.
 type users struct {
 	known map[string]user // by UID
 	// namespaces are those of which they are known; all when there are none.
@@ -97,9 +97,19 @@ type user struct {
 	needs   []graph.Need
 }
 
-func usersIn(g *graph.Graph) *users {
-	u := &users{known: map[string]user{}}
+// usersIn returns the users in the graph of a capture that leaves out what is in the graph before
+// it, which may be nil. What came, or changed, between both was not seen together with all that it
+// has to do with: it is not known.
+func usersIn(g, before *graph.Graph, namespaces []string) *users {
+	u := &users{known: map[string]user{}, namespaces: namespaces}
 	for _, n := range g.Nodes {
+		if before != nil {
+			was := before.Node(n.Ref)
+			if was == nil || was.UID != n.UID {
+				continue
+			}
+			n = was
+		}
 		if namesOthers(g.Rows, n.GroupKind()) {
 			u.known[n.UID] = user{version: userVersion(g.Rows.Row(n.GroupKind()), n.Generation,
 				n.ResourceVersion), needs: n.Needs}
@@ -130,8 +140,8 @@ func (u *users) changed(row *capi.Row, namespace string, metadata gjson.Result) 
 		metadata.Get("resourceVersion").String())
 }
 
-// lateUse finds which objects of units that are about to be removed others use since their group
-// was made ready: they belonged to their units alone then.
+// lateUse finds which objects of units that are about to be removed others have come to use since
+// the users are known: they belonged to their units alone then.
 type lateUse struct {
 	*run
 	users   *users

@@ -96,7 +96,8 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
-	_, err = m.awaitPaused(ctx, unit, time.Now(), nil, m.Tuning.Wait)
+	now := look{captures: m.captures, since: time.Now()}
+	_, err = m.awaitPaused(ctx, unit, now, nil, m.Tuning.Wait)
 	return err
 }
 

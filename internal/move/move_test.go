@@ -299,6 +299,64 @@ func TestCaptureListsWhatThoseWhoWaitNeed(t *testing.T) {
 	})
 }
 
+// TestContentsOfACaptureMayBeDropped: its graph serves on. Who needs contents gets another capture,
+// and who has them keeps them.
+func TestContentsOfACaptureMayBeDropped(t *testing.T) {
+	count := 0
+	l := &captureCache{capture: func(context.Context, []string) (*snapshot.Snapshot,
+		*snapshot.Contents, error) {
+		count++
+		return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, &snapshot.Contents{}, nil
+	}}
+	l.dropContents(nil)
+	had, err := l.of(t.Context(), time.Time{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.dropContents(&sourceCapture{}) // an older one
+	l.dropContents(had)
+	got, err := l.graphOf(t.Context(), time.Time{}, nil)
+	if err != nil || count != 1 || had.contents == nil || got.contents != nil || got.graph != had.graph {
+		t.Errorf("%d captures, %v; contents that somebody has: %v, dropped ones: %v", count, err,
+			had.contents, got.contents)
+	}
+	if got, err = l.of(t.Context(), time.Time{}, nil); err != nil || count != 2 || got.contents == nil {
+		t.Errorf("%d captures, contents %v, %v", count, got.contents, err)
+	}
+}
+
+// TestCaptureThatIsNotEnoughIsFollowedByAWideOne, which serves those who ask later, too.
+func TestCaptureThatIsNotEnoughIsFollowedByAWideOne(t *testing.T) {
+	cache := func(count *int) *captureCache {
+		return &captureCache{capture: func(context.Context, []string) (*snapshot.Snapshot,
+			*snapshot.Contents, error) {
+			*count++
+			return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, &snapshot.Contents{}, nil
+		}}
+	}
+	var narrow, wide int
+	enough := true
+	l := cache(&narrow)
+	l.wide = cache(&wide)
+	l.prepare = func(g *graph.Graph) (*graph.Graph, bool) { return g, enough }
+	ask := func(wantNarrow, wantWide int) {
+		t.Helper()
+		since := time.Now()
+		for range 2 {
+			if v, err := l.of(t.Context(), since, nil); err != nil || !v.enough {
+				t.Errorf("%v, %v", v, err)
+			}
+		}
+		if narrow != wantNarrow || wide != wantWide {
+			t.Errorf("%d narrow captures and %d wide ones, want %d and %d", narrow, wide, wantNarrow,
+				wantWide)
+		}
+	}
+	ask(1, 0)
+	enough = false
+	ask(2, 1)
+}
+
 // TestControllersThatPublishNothingAreNoted: an object of theirs makes a pause wait for a while.
 func TestControllersThatPublishNothingAreNoted(t *testing.T) {
 	paused := func(conditions ...any) *unstructured.Unstructured {

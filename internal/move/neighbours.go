@@ -5,17 +5,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// neighbours are what the namespaces of a group had when it was made ready. What a pause reads of
-// the source leaves out what belongs to other workload clusters than its units, so that its cost
+// neighbours are what the namespaces of a group had before its pause. What is read of the source
+// then leaves out what belongs to other workload clusters than its units, so that its cost
 // does not depend on how many share a namespace: what has the label with the name of another one,
 // and their Clusters. What has no such label is read.
 type neighbours struct {
@@ -27,7 +29,7 @@ type neighbours struct {
 	// owners are objects that may be left out, and own what may be read all the same.
 	owners []*graph.Node
 	users  *users
-	// wide: it was not enough for a batch of the group (complete), and others leave out nothing.
+	// wide: it was not enough for a batch of the group (complete), and its others leave out nothing.
 	wide bool
 }
 
@@ -35,23 +37,65 @@ type neighbours struct {
 // of a URL, and proxies accept no long ones.
 const mostLabels = 2048
 
-// lookAround notes the neighbours of the units of a group that are locked. When it cannot, what is
-// read of the source later leaves out nothing.
-func (m *run) lookAround(ctx context.Context, of *readyGroup, units []string) {
+// lookAround notes the neighbours of the units of a group that are locked, and returns the capture
+// that shows them. When it cannot, the snapshots of the group leave out nothing.
+func (m *run) lookAround(ctx context.Context, of *readyGroup, units []string) *sourceCapture {
 	if len(units) == 0 {
-		return
+		return nil
 	}
-	v, err := m.captures.of(ctx, of.since, m.namespacesOf(units[0])) // they go together
-	if err == nil {
-		of.around = neighboursOf(v.graph, units)
-		of.around.users.namespaces = v.namespaces
+	namespaces := m.namespacesOf(units[0]) // they go together
+	v, err := of.captures.graphOf(ctx, of.since, namespaces)
+	if err != nil {
+		return nil
 	}
+	of.around = neighboursOf(v.graph, units, namespaces)
+	of.around.users = usersIn(v.graph, of.before, v.namespaces)
+	return v
 }
 
-// narrowed returns a cache of captures of units of a group, without their neighbours.
-func (m *run) narrowed(of *readyGroup, units []string) *captureCache {
-	around := of.around
+// look is through what units are looked at on the source: a capture of these that began after
+// since.
+type look struct {
+	captures *captureCache
+	since    time.Time
+	before   *graph.Graph // that has the neighbours; nil when captures read them
+}
+
+// neighboursAge is how old a capture may be of which a group has its neighbours. What these have
+// come to use of a unit since is found after its hand-over, before it is retired (lateUse).
+const neighboursAge = 2 * time.Minute
+
+// lookFor returns through what units that go together are looked at before they are paused. A
+// capture of their namespaces is shared by all groups, so that a move does not read a namespace
+// once more for each group that shares it: of each group what belongs to its units is read, and the
+// rest is as it was then.
+func (m *run) lookFor(ctx context.Context, units []string) look {
+	from := look{captures: m.captures, since: time.Now()}
+	namespaces := m.namespacesOf(units[0])
+	if len(namespaces) > kube.ManyNamespaces {
+		return from
+	}
+	v, err := m.captures.graphOf(ctx, from.since.Add(-neighboursAge), namespaces)
+	if err == nil && v.began.Before(from.since) {
+		from.captures = m.narrowed(neighboursOf(v.graph, units, namespaces), units)
+		from.before = v.graph
+	}
+	return from
+}
+
+// pausedLook returns through what units of a group are looked at while they are paused.
+func (m *run) pausedLook(of *readyGroup, units []string) look {
+	from := look{captures: m.captures, since: time.Now()}
+	if of.around != nil && !of.around.wide {
+		from.captures = m.narrowed(of.around, units)
+	}
+	return from
+}
+
+// narrowed returns a cache of captures of units without their neighbours.
+func (m *run) narrowed(around *neighbours, units []string) *captureCache {
 	captures := capturesOf(m.Source, around.narrow(units))
+	captures.wide = m.captures
 	captures.prepare = func(g *graph.Graph) (*graph.Graph, bool) {
 		g, enough := around.complete(g, units)
 		m.keepShared(g)
@@ -60,12 +104,14 @@ func (m *run) narrowed(of *readyGroup, units []string) *captureCache {
 	return captures
 }
 
-// neighboursOf returns the neighbours of units in a graph of their namespaces.
-func neighboursOf(g *graph.Graph, units []string) *neighbours {
-	n := &neighbours{graph: g, names: map[object.Key]bool{}, of: map[string]map[object.Key]bool{},
-		users: usersIn(g)}
+// neighboursOf returns the neighbours of units in a graph of these namespaces and perhaps others.
+func neighboursOf(g *graph.Graph, units, namespaces []string) *neighbours {
+	n := &neighbours{graph: g, names: map[object.Key]bool{}, of: map[string]map[object.Key]bool{}}
 	owners := map[*graph.Node]bool{}
 	for _, node := range g.Nodes {
+		if !slices.Contains(namespaces, node.Namespace) {
+			continue
+		}
 		of := clusterNames(node)
 		for _, key := range of {
 			n.names[key] = true
@@ -168,10 +214,11 @@ func setOf(operator string, names []string) string {
 	return capi.LabelClusterName + " " + operator + " (" + strings.Join(names, ",") + ")"
 }
 
-// complete returns the graph of a capture of units with what it left out, as that was when the
-// group was made ready: whom an object belongs to, and who shares it, depends on all that need it.
-// It is not enough when the units need something by now that was left out, or miss something that
-// may be there, or when a workload cluster came since, of which not all is read.
+// complete returns the graph of a capture of units with what it left out, as that was before: whom
+// an object belongs to, and who shares it, depends on all that need it. It is not enough when the
+// units need something by now that was left out, or share something that they did not, which those
+// that were left out may not need any more, or miss something that may be there, or when a workload
+// cluster came since, of which not all is read.
 func (n *neighbours) complete(g *graph.Graph, units []string) (whole *graph.Graph, enough bool) {
 	narrow, mine := n.narrow(units), n.mine(units)
 	nodes, old := slices.Clone(g.Nodes), map[object.Ref]bool{}
@@ -196,7 +243,8 @@ func (n *neighbours) complete(g *graph.Graph, units []string) (whole *graph.Grap
 	needs := map[object.Ref]bool{}
 	for _, node := range whole.Select(selected, nil) {
 		needs[node.Ref] = true
-		if old[node.Ref] {
+		was := n.graph.Node(node.Ref)
+		if old[node.Ref] || node.Shared && (was == nil || !was.Shared) {
 			return whole, false
 		}
 	}

@@ -1,18 +1,23 @@
 package move
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // TestNeighboursAreNotRead: of a namespace with many workload clusters a pause reads what belongs
@@ -47,7 +52,7 @@ func TestNeighboursAreNotRead(t *testing.T) {
 			both.Owners = []graph.Owner{{Ref: last.Ref, UID: last.UID}}
 			odd := node(template, "odd", "no label: longer than any, "+strings.Repeat("x", 60))
 			g := graph.New(append(nodes, borrowed, both, odd), nil)
-			around := neighboursOf(g, []string{namespace + "/w-0"})
+			around := neighboursOf(g, []string{namespace + "/w-0"}, []string{namespace})
 			narrow := around.narrow([]string{namespace + "/w-0"})
 			selectors := narrow.Labels[namespace]
 			if len(selectors) != tt.lists {
@@ -153,11 +158,15 @@ func TestGraphHasTheNeighboursThatWereNotRead(t *testing.T) {
 	}{
 		{"nothing changed", func(fleet) {}, []string{"both"}, true},
 		{"it names what another one uses", func(f fleet) { names(f["mine"], template("free")) },
-			[]string{"both", "free"}, true},
+			[]string{"both", "free"}, false},
+		{"it has got what was of another one", func(f fleet) {
+			f["free"].Cluster = "mine"
+			names(f["mine"], template("free"))
+		}, []string{"both", "free"}, false},
 		{"what they share names something new", func(f fleet) {
 			f["new"] = &graph.Node{Ref: template("new"), UID: "new"}
 			names(f["both"], template("new"))
-		}, []string{"both", "new"}, true},
+		}, []string{"both", "new"}, false},
 		{"it names what was not read", func(f fleet) { names(f["mine"], template("labelled")) },
 			[]string{"both"}, false},
 		{"what they share has got an owner that was not read",
@@ -169,7 +178,7 @@ func TestGraphHasTheNeighboursThatWereNotRead(t *testing.T) {
 			[]string{"both"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			around := neighboursOf(link(build()), []string{mine})
+			around := neighboursOf(link(build()), []string{mine}, []string{"team"})
 			now := build()
 			tt.then(now)
 			g, enough := around.complete(link(now, "other", "labelled"), []string{mine})
@@ -191,6 +200,50 @@ func TestGraphHasTheNeighboursThatWereNotRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNamespaceIsReadWholeOnceForManyGroups: what is known of the neighbours is read again when it
+// is old, and where it says nothing of a namespace. There may be too many namespaces to list.
+func TestNamespaceIsReadWholeOnceForManyGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var listed [][]string
+		m := &run{namespaces: map[string][]string{}, together: map[string][]string{}}
+		m.captures = &captureCache{capture: func(_ context.Context, namespaces []string) (
+			*snapshot.Snapshot, *snapshot.Contents, error) {
+			listed = append(listed, namespaces)
+			time.Sleep(time.Second)
+			return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, &snapshot.Contents{}, nil
+		}}
+		for i := range kube.ManyNamespaces + 1 {
+			m.namespaces["a/spread"] = append(m.namespaces["a/spread"], fmt.Sprint("n-", i))
+		}
+		for _, group := range []struct {
+			unit   string
+			narrow bool
+			after  time.Duration
+		}{
+			{"a/first", false, 0},
+			{"a/second", true, time.Minute},
+			{"a/third", true, neighboursAge - time.Minute - 2*time.Second},
+			{"a/late", false, 2 * time.Second},
+			{"b/elsewhere", false, 0},
+			{"b/second", true, 0},
+			{"a/spread", false, 0},
+		} {
+			time.Sleep(group.after)
+			before := len(listed)
+			from := m.lookFor(t.Context(), []string{group.unit})
+			if narrow := from.captures != m.captures; narrow != group.narrow ||
+				narrow && len(listed) > before {
+				t.Errorf("%s is looked at without its neighbours: %v, after %v", group.unit, narrow,
+					listed[before:])
+			}
+			m.captures.dropContents(m.captures.latest)
+		}
+		if want := [][]string{{"a"}, {"a"}, {"b"}}; !slices.EqualFunc(listed, want, slices.Equal) {
+			t.Errorf("listed %v, want %v", listed, want)
+		}
+	})
 }
 
 // TestWhatOthersHaveComeToUse: only what an object has come to name counts, also by way of others.

@@ -46,11 +46,11 @@ type pipeline struct {
 // readyGroup are units that are locked and copied together before they are paused: they share
 // captures.
 type readyGroup struct {
-	since time.Time
-	// nodes are the objects of units, as a capture shows them that began after since.
+	look
+	// nodes are the objects of units, as look shows them.
 	nodes  map[string][]*graph.Node
-	before *snapshot.Contents // of the pre-copy; may be nil
-	around *neighbours        // as that capture shows them; may be nil
+	copied *snapshot.Contents // those of the pre-copy; may be nil
+	around *neighbours        // as look shows them; may be nil
 	// written is over once nothing but waits for acknowledgements is left to do for a unit.
 	written *meeting
 	work    task.Group
@@ -77,9 +77,7 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 		if len(units) > 0 {
 			p.awaitCalm(ctx)
 			f := p.begin(ctx, of, units)
-			if len(of.units) == 0 {
-				of.before, of.nodes, of.around = nil, nil, nil
-			}
+			p.forget()
 			if len(f.units) == 0 && p.stuck(len(units)) { // none could be paused
 				break
 			}
@@ -196,7 +194,7 @@ func (p *pipeline) awaitsCanary() bool {
 // makeReady locks units, copies them, and then waits for the controllers that take long to
 // acknowledge a pause, in a goroutine of its own. Each unit arrives once, ready or failed.
 func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arrival) *readyGroup {
-	of := &readyGroup{since: time.Now(), written: newMeeting(units), units: slices.Clone(units),
+	of := &readyGroup{written: newMeeting(units), units: slices.Clone(units),
 		nodes: map[string][]*graph.Node{}}
 	m.goTogether(units)
 	of.work.Go(func() error {
@@ -216,16 +214,18 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 			}
 		}()
 		defer of.written.end()
+		of.look = m.lookFor(ctx, units)
 		locked := m.all(ctx, units, func(unit string) (err error) {
-			if err = m.lockUnit(ctx, unit, of.since); err == nil {
+			if err = m.lockUnit(ctx, unit, of.look); err == nil {
 				err = m.find(ctx, of, unit)
 			}
 			return err
 		})
-		m.lookAround(ctx, of, locked)
+		seen := m.lookAround(ctx, of, locked)
 		if len(locked) > 0 && ctx.Err() == nil {
-			of.before = m.preCopy(ctx, locked, of.since, of.written)
+			of.copied = m.preCopy(ctx, locked, of.look, of.written)
 		}
+		m.captures.dropContents(seen)
 		of.written.end()
 		m.all(ctx, locked, func(unit string) error {
 			err := m.awaitFirst(ctx, m.known(of, unit))
@@ -241,7 +241,7 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 
 // find notes the objects of a unit of a group.
 func (m *run) find(ctx context.Context, of *readyGroup, unit string) error {
-	_, nodes, err := m.sourceUnit(ctx, unit, of.since)
+	_, nodes, err := m.sourceUnit(ctx, unit, of.look)
 	m.know(of, unit, nodes)
 	return err
 }
@@ -308,6 +308,15 @@ func (p *pipeline) drop(unit string) {
 	}
 }
 
+// forget frees what is known of groups of which no unit is left.
+func (p *pipeline) forget() {
+	for _, g := range p.groups {
+		if len(g.units) == 0 {
+			g.copied, g.nodes, g.around, g.look = nil, nil, nil, look{}
+		}
+	}
+}
+
 // idleAfter is how long none is ready before further groups are made ready. A unit that is ready at
 // once goes first: those that come after it are made ready while the target begins to work on it.
 const idleAfter = time.Second / 2
@@ -323,6 +332,7 @@ func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
 	note := func(a arrival) {
 		if p.coming--; !a.ready {
 			p.drop(a.unit)
+			p.forget()
 			return
 		}
 		a.at = time.Now()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -40,18 +39,19 @@ func (readOnly) Drop(object.Ref) {}
 // preCopy copies units that are locked, and returns the contents from which it did: nil when an
 // earlier run has copied a part of them. Units that it cannot copy are copied in their pause: that
 // is a warning, and no error.
-func (m *run) preCopy(ctx context.Context, units []string, since time.Time,
+func (m *run) preCopy(ctx context.Context, units []string, from look,
 	written *meeting) *snapshot.Contents {
 	var contents *snapshot.Contents
 	fresh := units
+	wide := look{captures: m.captures, since: from.since} // such a plan may share what is with others
 	for _, p := range m.preCopiesOf(units) {
 		begun := p.units()
 		fresh = slices.DeleteFunc(slices.Clone(fresh),
 			func(unit string) bool { return slices.Contains(begun, unit) })
-		m.copyBefore(ctx, begun, since, p, written)
+		m.copyBefore(ctx, begun, wide, p, written)
 	}
 	if len(fresh) > 0 && ctx.Err() == nil {
-		contents = m.copyBefore(ctx, fresh, since, nil, written)
+		contents = m.copyBefore(ctx, fresh, from, nil, written)
 	}
 	if len(fresh) < len(units) {
 		return nil
@@ -78,9 +78,9 @@ func (m *run) preCopiesOf(units []string) []*batch {
 
 // copyBefore copies units by the plan p of an earlier run, or else by a new one, and returns the
 // contents from which it did.
-func (m *run) copyBefore(ctx context.Context, units []string, since time.Time,
+func (m *run) copyBefore(ctx context.Context, units []string, from look,
 	p *batch, written *meeting) *snapshot.Contents {
-	v, err := m.captures.of(ctx, since, m.namespacesOf(units[0])) // they go together
+	v, err := from.captures.of(ctx, from.since, m.namespacesOf(units[0])) // they go together
 	if err == nil && p == nil {
 		p, err = m.planPreCopy(ctx, units, v)
 	}

@@ -64,6 +64,7 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.results.retired[u.Name] = true
+			delete(m.switched, u.Name)
 			return nil
 		})
 	}
@@ -89,8 +90,9 @@ func (m *run) cascades(ctx context.Context, list *versions, b *batch, units []re
 		// it is on the target; here it loses an owner, or goes too
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
+	isOurs := func(r object.Ref) bool { return unitOf[r] != "" }
 	findings, err := restore.Dependants(ctx, list, toDelete,
-		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, unitOf) },
+		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, isOurs) },
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}
 	for _, f := range findings {

@@ -65,6 +65,8 @@ type run struct {
 	asked map[string][]object.Ref
 	// pausedAt is when this run paused a unit.
 	pausedAt map[string]time.Time
+	// switched are objects of each unit of which this run may have set the switches, by UID.
+	switched map[string]map[string]*graph.Node
 	// together are the units of the batch of each unit.
 	together map[string][]string
 	// returned are the units of stored batches that were given back, and epochs the epochs of the
@@ -109,8 +111,9 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		namespaces: map[string][]string{}, asked: map[string][]object.Ref{},
 		refused: map[string]bool{}, accepted: map[string]bool{},
 		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
-		unarmed: map[string]bool{},
-		epochs:  map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
+		switched: map[string]map[string]*graph.Node{},
+		unarmed:  map[string]bool{},
+		epochs:   map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
 			left: map[string]bool{}}}

@@ -53,7 +53,7 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 		if len(came) == 0 {
 			break
 		}
-		since := time.Now()
+		from := m.pausedLook(of, paused)
 		paused = m.all(whole, paused, func(unit string) error {
 			switch n := came[unit]; {
 			case n == nil:
@@ -61,7 +61,7 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 			case try == snapshotTries:
 				return &ChangedError{Why: n.Ref.String() + " is new"}
 			}
-			nodes, err := m.awaitPaused(ctx, unit, since, m.known(of, unit), m.pauseWait())
+			nodes, err := m.awaitPaused(ctx, unit, from, m.known(of, unit), m.pauseWait())
 			if err == nil {
 				m.know(of, unit, nodes)
 			}

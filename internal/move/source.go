@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -42,20 +43,20 @@ func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase
 // Paused=True that an earlier pause left behind would pass for a new one at once. So every object
 // must show Paused=False first. Objects whose controllers take long to acknowledge a pause are
 // paused here, each by itself, and pause waits for them.
-func (m *run) lockUnit(ctx context.Context, unit string, since time.Time) error {
+func (m *run) lockUnit(ctx context.Context, unit string, from look) error {
 	return m.Journal.Do(ctx, lockStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
-		return m.lockFirst(ctx, h, since)
+		return m.lockFirst(ctx, h, from)
 	})
 }
 
 // lockFirst waits until the source works on a unit, arms the admission policy for it, and locks it.
-func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, since time.Time) error {
+func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, from look) error {
 	unit := h.Step().Unit
-	ref, nodes, err := m.sourceUnit(ctx, unit, since)
+	ref, nodes, err := m.sourceUnit(ctx, unit, from)
 	if err != nil {
 		return err
 	}
-	if err := m.awaitAtWork(ctx, unit, ref, since); err != nil {
+	if err := m.awaitAtWork(ctx, unit, ref, from); err != nil {
 		return err
 	}
 	if err := m.armFor(ctx, unit, ref); err != nil {
@@ -70,6 +71,7 @@ func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, since time.T
 // pauseFirst pauses what PauseFirst does, under the lock of this run.
 func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
 	nodes []*graph.Node) error {
+	m.noteSwitches(unit, nodes)
 	changed, err := m.pauser.PauseFirst(ctx, nodes)
 	return m.underLock(ctx, unit, ref, changed, err)
 }
@@ -77,8 +79,37 @@ func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
 // pauseOwn pauses what PauseOwn does, under the lock of this run.
 func (m *run) pauseOwn(ctx context.Context, unit string, ref object.Ref,
 	nodes []*graph.Node) error {
+	m.noteSwitches(unit, nodes)
 	changed, err := m.pauser.PauseOwn(ctx, nodes)
 	return m.underLock(ctx, unit, ref, changed, err)
+}
+
+// noteSwitches notes the objects of a unit of which this run may set the switches.
+func (m *run) noteSwitches(unit string, nodes []*graph.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.switched[unit] == nil {
+		m.switched[unit] = map[string]*graph.Node{}
+	}
+	for _, n := range nodes {
+		m.switched[unit][n.UID] = n
+	}
+}
+
+// switchedOf returns the objects of a unit of which a run may have set the switches: those that
+// this run has set, which are all then, or else those that a capture shows: it is younger than any
+// earlier run.
+func (m *run) switchedOf(ctx context.Context, unit string) (object.Ref, []*graph.Node, error) {
+	m.mu.Lock()
+	switched := m.switched[unit]
+	nodes := slices.Collect(maps.Values(switched))
+	m.mu.Unlock()
+	if len(nodes) == 0 {
+		return m.sourceUnit(ctx, unit, look{captures: m.captures})
+	}
+	slices.SortFunc(nodes, func(a, b *graph.Node) int { return strings.Compare(a.UID, b.UID) })
+	ref, err := clusterRef(unit)
+	return ref, nodes, err
 }
 
 // underLock checks that this run holds the lock of a unit, of which it has just changed switches:
@@ -113,7 +144,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		switch {
 		case err != nil:
 		case holder != m.lock(): // an earlier run locked it, or died while it gave it back
-			err = m.lockFirst(ctx, h, of.since)
+			err = m.lockFirst(ctx, h, of.look)
 		default:
 			err = m.pauseFirst(ctx, unit, ref, nodes) // those that are new
 		}
@@ -146,15 +177,14 @@ func (m *run) awaitFirst(ctx context.Context, nodes []*graph.Node) error {
 		m.pauser.NotPaused))
 }
 
-// sourceUnit returns the Cluster and the objects of a unit, as a capture that began after since
-// shows them.
-func (m *run) sourceUnit(ctx context.Context, unit string, since time.Time) (object.Ref,
+// sourceUnit returns the Cluster and the objects of a unit, as a look shows them.
+func (m *run) sourceUnit(ctx context.Context, unit string, from look) (object.Ref,
 	[]*graph.Node, error) {
 	ref, err := clusterRef(unit)
 	if err != nil {
 		return ref, nil, err
 	}
-	captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
+	captured, err := from.captures.graphOf(ctx, from.since, m.namespacesOf(unit))
 	if err != nil {
 		return ref, nil, err
 	}
@@ -218,7 +248,7 @@ func (m *run) goTogether(units []string) {
 // awaitAtWork waits until every object of a unit shows Paused=False, except for objects that were
 // paused before the move. It does not wait once the switch is set, by us or by somebody else.
 func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
-	since time.Time) error {
+	from look) error {
 	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if err != nil {
@@ -237,7 +267,7 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		}
 		return capi.NotAcknowledged(u.Object, "False")
 	}
-	v, err := m.captures.of(ctx, since, m.namespacesOf(unit))
+	v, err := from.captures.of(ctx, from.since, m.namespacesOf(unit))
 	if err != nil {
 		return err
 	}
@@ -249,12 +279,12 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		problem)
 }
 
-// awaitPaused is awaitAcknowledged for all objects of a unit, as a capture that began after since
-// shows them, and returns these. known are those whose own switches are set; those of the others
+// awaitPaused is awaitAcknowledged for all objects of a unit, as a look shows them, and returns
+// these. known are those whose own switches are set; those of the others
 // are set here.
-func (m *run) awaitPaused(ctx context.Context, unit string, since time.Time, known []*graph.Node,
+func (m *run) awaitPaused(ctx context.Context, unit string, from look, known []*graph.Node,
 	limit time.Duration) ([]*graph.Node, error) {
-	captured, err := m.captures.of(ctx, since, m.namespacesOf(unit))
+	captured, err := from.captures.graphOf(ctx, from.since, m.namespacesOf(unit))
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +385,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 // unpauseIn is unpause in one of the two steps.
 func (m *run) unpauseIn(ctx context.Context, h *catalog.StepHandle, unit string, wait bool,
 	state catalog.UnitState) error {
-	ref, nodes, err := m.sourceUnit(ctx, unit, time.Time{})
+	ref, nodes, err := m.switchedOf(ctx, unit)
 	if err != nil {
 		return err
 	}
