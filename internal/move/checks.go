@@ -168,7 +168,7 @@ func checkCascade(ctx context.Context, c *checker) error {
 	}
 	in := func(r object.Ref) bool { return moves[c.graph.Node(r)] }
 	findings, err := restore.Dependants(ctx, c.Source.Reader, toDelete,
-		func(r object.Ref) bool { return in(r) || isLock(c.Rows, r, in) },
+		func(r, _ object.Ref) bool { return in(r) || isLock(c.Rows, r, in) },
 		func(r object.Ref) string { return c.graph.Node(r).Unit })
 	for _, f := range findings {
 		if f.Unit == "" && f.Code == object.CodeGCWouldCascade {

@@ -81,10 +81,9 @@ func (b *batch) forget(unit string) {
 	}
 }
 
-// versions is a Reader that notes the resourceVersions of the objects of a batch that it lists, and
-// which of the others came or changed since these units were looked at with their neighbours.
+// versions are the resourceVersions of the objects of a batch, as lists show them, and which of the
+// others came or changed since the units of the batch were looked at with their neighbours.
 type versions struct {
-	*kube.Reader
 	of    map[string]objectState // by ref
 	units map[string]bool        // those that are about to be removed
 	users *users                 // may be nil
@@ -95,27 +94,15 @@ type versions struct {
 	changed []object.Ref
 }
 
-// List implements restore.Reader.
-func (v *versions) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
-	fn func(raw []byte) error) (kube.ListResult, error) {
-	return v.Reader.List(ctx, k, o, func(raw []byte) error {
-		metadata := gjson.GetBytes(raw, "metadata")
-		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: metadata.Get("namespace").String(),
-			Name: metadata.Get("name").String()}
-		v.note(ref, metadata)
-		return fn(raw)
-	})
-}
-
-// note notes one object.
-func (v *versions) note(ref object.Ref, metadata gjson.Result) {
-	was, known := v.of[ref.String()]
+// note notes one object; key is its ref as text.
+func (v *versions) note(ref object.Ref, key string, metadata gjson.Result) {
+	was, known := v.of[key]
 	changed := v.users != nil && !v.units[was.Unit] && namesOthers(v.rows, ref.GroupKind()) &&
 		v.users.changed(v.rows.Row(ref.GroupKind()), ref.Namespace, metadata)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if known {
-		v.seen[ref.String()] = metadata.Get("resourceVersion").String()
+		v.seen[key] = metadata.Get("resourceVersion").String()
 	}
 	if changed {
 		v.changed = append(v.changed, ref)

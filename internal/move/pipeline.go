@@ -71,6 +71,8 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 	all := slices.Concat(groups...)
 	p := &pipeline{run: m, waiting: groups, arrivals: make(chan arrival, len(all))}
 	defer p.tails.Finish()
+	defer m.rounds.gather(false)
+	m.rounds.gather(true)
 	size := 1 // of the first batch
 	for p.makeReady(ctx, false); p.unitsLeft() && !m.enough(ctx) && p.haveRoom(ctx, size); {
 		of, units := p.nextBatch(ctx, size)
@@ -88,6 +90,7 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 			break // it failed
 		}
 	}
+	m.rounds.gather(false)
 	for _, of := range p.groups {
 		if err := of.work.Wait(); err != nil { // a panic
 			m.fail(ctx, "", err)

@@ -38,6 +38,7 @@ type run struct {
 	Units map[string]catalog.UnitState
 
 	captures *captureCache
+	rounds   *rounds
 	began    time.Time
 	batches  []*batch
 	pre      preCopies
@@ -117,6 +118,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
 			left: map[string]bool{}}}
+	m.rounds = newRounds(m.Tuning)
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}
 	}

@@ -217,7 +217,7 @@ func (m *run) leaveOwners(ctx context.Context, g *graph.Graph, b *batch,
 		toDelete[b.Source[ref.String()].UID], byName[ref.String()] = ref, ref
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
-		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) }, object.Ref.String)
+		func(r, _ object.Ref) bool { return leaving[r] || orphaned(g, r) }, object.Ref.String)
 	if err != nil {
 		return nil, err
 	}

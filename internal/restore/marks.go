@@ -243,7 +243,7 @@ func (m *marks) checkDependants(ctx context.Context) error {
 	for _, o := range m.plan.Shared.Objects {
 		keeps[o.Ref] = true
 	}
-	findings, err := Dependants(ctx, m.Lister, toDelete, func(ref object.Ref) bool {
+	findings, err := Dependants(ctx, m.Lister, toDelete, func(ref, _ object.Ref) bool {
 		_, out := m.out[ref]
 		return out || keeps[ref] || m.Rows.Row(ref.GroupKind()).BoundToCluster
 	}, func(ref object.Ref) string { return m.out[ref] })

@@ -153,7 +153,7 @@ func (r *run) checkCascade(ctx context.Context, on lister, parts []Unit) error {
 			planned[o.Ref] = planned[o.Ref] || !u.Blocked
 		}
 	}
-	findings, err := Dependants(ctx, on, toDelete, func(ref object.Ref) bool {
+	findings, err := Dependants(ctx, on, toDelete, func(ref, _ object.Ref) bool {
 		return planned[ref] ||
 			r.Rows.Row(ref.GroupKind()).BoundToCluster // its controller deletes it with its Cluster
 	}, func(ref object.Ref) string { return r.unitOf[ref] })

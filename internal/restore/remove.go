@@ -87,13 +87,14 @@ type lister interface {
 }
 
 // Dependants finds the objects of a management cluster with an owner among toDelete, by UID, that
-// are not in the plan themselves: the garbage collector would delete them as soon as their last
-// owner is gone. Each one is a blocking finding gc-would-cascade for the units of its owners;
-// unitOf returns the unit of an object in toDelete. A kind that may not be listed is a finding
-// without a unit, and blocks all of them. It lists all kinds, in the namespaces in which toDelete
-// may own something.
+// are not planned to leave together with it: the garbage collector would delete them as soon as
+// their last owner is gone. Each one is a blocking finding gc-would-cascade for the units of its
+// owners; unitOf returns the unit of an object in toDelete. A kind that may not be listed is a
+// finding without a unit, and blocks all of them. It lists all kinds, in the namespaces in which
+// toDelete may own something.
 func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
-	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
+	planned func(ref, owner object.Ref) bool, unitOf func(object.Ref) string) (
+	[]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func ownedIn(owners map[string]object.Ref) (namespaces []string, clusterScoped b
 type dependants struct {
 	on       lister
 	toDelete map[string]object.Ref
-	planned  func(object.Ref) bool
+	planned  func(ref, owner object.Ref) bool
 	unitOf   func(object.Ref) string
 
 	mu       sync.Mutex
@@ -192,12 +193,13 @@ func (d *dependants) list(ctx context.Context, k kube.Kind, namespace string) er
 				Name: meta.Get("name").String()}
 			var owners []object.Ref
 			meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-				if owner, ok := d.toDelete[o.Get("uid").String()]; ok {
+				owner, ok := d.toDelete[o.Get("uid").String()]
+				if ok && !d.planned(ref, owner) {
 					owners = append(owners, owner)
 				}
 				return true
 			})
-			if len(owners) > 0 && !d.planned(ref) {
+			if len(owners) > 0 {
 				d.add(d.owned(ref, owners))
 			}
 			return nil

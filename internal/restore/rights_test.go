@@ -87,7 +87,7 @@ func TestADependantIsAFindingForTheUnitsOfAllItsOwners(t *testing.T) {
 	for _, uid := range []string{"a", "b", "c", "shared"} {
 		toDelete[uid] = object.Ref{Kind: "Cluster", Namespace: "one", Name: uid}
 	}
-	findings, err := Dependants(t.Context(), m, toDelete, func(object.Ref) bool { return false },
+	findings, err := Dependants(t.Context(), m, toDelete, func(_, _ object.Ref) bool { return false },
 		func(r object.Ref) string {
 			return map[string]string{"a": "one/a", "b": "one/b", "c": "one/c"}[r.Name]
 		})
@@ -100,8 +100,8 @@ func TestADependantIsAFindingForTheUnitsOfAllItsOwners(t *testing.T) {
 func TestKindsThatMayNotBeListedMayHoldDependants(t *testing.T) {
 	m := newMemory(t, "target", `{"kind":"Cluster","metadata":{"namespace":"one","name":"w"}}`)
 	findings, err := Dependants(t.Context(), &limited{memory: m, lacks: []string{"list secrets"}},
-		map[string]object.Ref{"uid": {Kind: "Cluster", Namespace: "one"}}, func(object.Ref) bool { return false },
-		func(object.Ref) string { return "one/w" })
+		map[string]object.Ref{"uid": {Kind: "Cluster", Namespace: "one"}},
+		func(_, _ object.Ref) bool { return false }, func(object.Ref) string { return "one/w" })
 	if err != nil || len(findings) != 1 || findings[0].Code != object.CodeNotAllowed ||
 		findings[0].Severity != object.Error || findings[0].Unit != "" {
 		t.Errorf("%v, %v", findings, err)
@@ -130,7 +130,7 @@ func TestDependantsAreInTheNamespacesOfTheirOwners(t *testing.T) {
 	for owner, want := range map[object.Ref]int{{Kind: "Cluster", Namespace: "one"}: 1,
 		{Kind: "Cluster", Namespace: "three"}: 0, {Kind: "ClusterIdentity"}: 2} {
 		findings, err := Dependants(t.Context(), m, map[string]object.Ref{"uid": owner},
-			func(object.Ref) bool { return false }, func(object.Ref) string { return "" })
+			func(_, _ object.Ref) bool { return false }, func(object.Ref) string { return "" })
 		if err != nil || len(findings) != want {
 			t.Errorf("%s: %v, %v", owner, findings, err)
 		}
