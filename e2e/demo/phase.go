@@ -21,8 +21,9 @@ type phase struct {
 	left          []string        // objects that its source still has
 }
 
-// inspect reads the objects of the target, once they are healthy or healthTimeout has passed, and
-// nothing changes.
+// inspect reads the objects of the target, once they are healthy and their controllers have seen
+// the end of the pause, or healthTimeout has passed, and nothing changes. The controller of
+// MachineHealthChecks reconciles each of them every 15 s at most, and no command waits for all.
 func (p *phase) inspect(ctx context.Context, kubeconfig string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*healthTimeout)
 	defer cancel()
@@ -30,7 +31,7 @@ func (p *phase) inspect(ctx context.Context, kubeconfig string) error {
 	defer cancelWait()
 	// The report shows what stays unhealthy, so a timeout is no error.
 	if after, err := observe.Await(waitCtx, kubeconfig, func(after observe.Objects) []string {
-		return observe.Health(p.before, after)
+		return append(observe.Health(p.before, after), observe.CheckPaused(p.before, after)...)
 	}); after == nil {
 		return fmt.Errorf("inventory of the target: %w", err)
 	}
