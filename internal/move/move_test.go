@@ -357,6 +357,29 @@ func TestCaptureThatIsNotEnoughIsFollowedByAWideOne(t *testing.T) {
 	ask(2, 1)
 }
 
+// TestUnitIsGivenBackWithAllOfItsSwitches, also when an earlier run has paused it, and this one
+// only what came since.
+func TestUnitIsGivenBackWithAllOfItsSwitches(t *testing.T) {
+	node := func(name string) *graph.Node {
+		return &graph.Node{Ref: object.Ref{Kind: "Metal3DataTemplate", Namespace: "ns", Name: name},
+			UID: name}
+	}
+	old, came := node("old"), node("came")
+	m := &run{switched: map[string]map[string]*graph.Node{}}
+	if got := m.newcomersIn("ns/w", []*graph.Node{old}, []*graph.Node{old}); len(got) > 0 ||
+		len(m.switched) > 0 {
+		t.Errorf("%v came, %v are noted", got, m.switched)
+	}
+	if got := m.newcomersIn("ns/w", []*graph.Node{old, came}, []*graph.Node{old}); len(got) != 1 ||
+		got[0] != came {
+		t.Errorf("%v came", got)
+	}
+	ref, nodes, err := m.switchedOf(t.Context(), "ns/w")
+	if err != nil || ref.Name != "w" || !slices.Equal(nodes, []*graph.Node{came, old}) {
+		t.Errorf("%s is given back with %v, %v", ref, nodes, err)
+	}
+}
+
 // TestControllersThatPublishNothingAreNoted: an object of theirs makes a pause wait for a while.
 func TestControllersThatPublishNothingAreNoted(t *testing.T) {
 	paused := func(conditions ...any) *unstructured.Unstructured {

@@ -280,8 +280,7 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 }
 
 // awaitPaused is awaitAcknowledged for all objects of a unit, as a look shows them, and returns
-// these. known are those whose own switches are set; those of the others
-// are set here.
+// these. known are those whose own switches are set; those of the others are set here.
 func (m *run) awaitPaused(ctx context.Context, unit string, from look, known []*graph.Node,
 	limit time.Duration) ([]*graph.Node, error) {
 	captured, err := from.captures.graphOf(ctx, from.since, m.namespacesOf(unit))
@@ -317,15 +316,24 @@ func isNewcomer(known []*graph.Node) func(n *graph.Node) bool {
 	}
 }
 
-// pauseNewcomers sets the switches of objects that came since the others were paused.
-func (m *run) pauseNewcomers(ctx context.Context, unit string, nodes,
-	known []*graph.Node) error {
-	var newcomers []*graph.Node
+// newcomersIn returns those of the objects of a unit that came since the others were paused. When
+// there are any, it notes the switches of all: an earlier run may have set those of the others.
+func (m *run) newcomersIn(unit string, nodes, known []*graph.Node) (newcomers []*graph.Node) {
 	for _, n := range nodes {
 		if isNewcomer(known)(n) {
 			newcomers = append(newcomers, n)
 		}
 	}
+	if len(newcomers) > 0 {
+		m.noteSwitches(unit, nodes)
+	}
+	return newcomers
+}
+
+// pauseNewcomers sets the switches of objects that came since the others were paused.
+func (m *run) pauseNewcomers(ctx context.Context, unit string, nodes,
+	known []*graph.Node) error {
+	newcomers := m.newcomersIn(unit, nodes, known)
 	ref, err := clusterRef(unit)
 	if err != nil || len(newcomers) == 0 {
 		return err
