@@ -39,8 +39,14 @@ const DefaultExactLimit = 2000
 // MiB, and each is longer in a snapshot than in its object.
 const MaxReferences = 10_000
 
-// captureLists is how many LISTs run at once: more only queue at the API server.
-const captureLists = 4
+// captureLists is how many LISTs run at once: more only queue at the API server. Those of a few
+// namespaces (Options.ListScope) are short, but an API server lets each wait for up to 100 ms until
+// it has heard from etcd that a kind without writes has none (k8s.io/apiserver v0.36,
+// storage/cacher/progress: progressRequestPeriod), so that more of them wait together.
+const (
+	captureLists = 4
+	scopeLists   = 16
+)
 
 // Options of Run.
 type Options struct {

@@ -237,6 +237,9 @@ func (s *selection) listAll(ctx context.Context, kinds []kube.Kind,
 	want func(*graph.Node) (why string, ok bool)) error {
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(captureLists)
+	if len(s.listed) > 0 {
+		g.SetLimit(scopeLists)
+	}
 	for _, k := range kinds {
 		if len(s.listed) == 0 || !k.Namespaced {
 			g.Go(func() error { return s.list(ctx, k, "", "", want) })
