@@ -25,6 +25,9 @@ import (
 // operator has to decide.
 const DefaultWait = 30 * time.Second
 
+// pollsAtWork is the longest time between two polls: they do not delay the controllers.
+const pollsAtWork = 2 * time.Second
+
 // writes is how many Clusters a fence changes at once.
 const writes = 16
 
@@ -183,7 +186,7 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
 			limit = DefaultWait
 		}
 		err = f.Pauser.Await(ctx, nodes, "the controllers to acknowledge the fence", limit,
-			f.Pauser.NotPaused)
+			pollsAtWork, f.Pauser.NotPaused)
 	}
 	if err == nil {
 		return true, nil

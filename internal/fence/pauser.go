@@ -157,13 +157,14 @@ func (p *Pauser) NotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	return ""
 }
 
-// Await polls nodes until none has a problem. An object that is gone has none. Errors:
-// *restore.WaitError after limit.
-func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string, limit time.Duration,
-	problem Problem) error {
-	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, limit, nodes,
+// Await polls nodes, with at most longest between two polls, until none has a problem. An object
+// that is gone has none. Errors: *restore.WaitError after limit.
+func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string,
+	limit, longest time.Duration, problem Problem) error {
+	var seen kube.Seen
+	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, limit, longest, nodes,
 		func(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, string, error) {
-			return p.Problems(ctx, nodes, problem)
+			return p.problems(ctx, nodes, &seen, problem)
 		})
 }
 
@@ -180,16 +181,22 @@ func (p *Pauser) WithPause(nodes []*graph.Node) []*graph.Node {
 // WithPause returns none have none.
 func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Problem) (
 	left []*graph.Node, first string, err error) {
+	return p.problems(ctx, nodes, nil, problem)
+}
+
+// problems is Problems for a caller that reads nothing older than it has seen it before.
+func (p *Pauser) problems(ctx context.Context, nodes []*graph.Node, seen *kube.Seen,
+	problem Problem) (left []*graph.Node, first string, err error) {
 	var mu sync.Mutex
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(16)
 	nodes = p.WithPause(nodes)
-	read := p.readTogether(ctx, nodes)
+	read := p.readTogether(ctx, nodes, seen)
 	for _, n := range nodes {
 		p.slots <- struct{}{}
 		g.Go(func() error {
 			defer func() { <-p.slots }()
-			why, err := p.problem(ctx, n, read[n.Ref], problem)
+			why, err := p.problem(ctx, n, read[n.Ref], seen, problem)
 			if err != nil {
 				return fmt.Errorf("%s: %w", n.Ref, err)
 			}
@@ -211,7 +218,8 @@ func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Prob
 
 // readTogether reads the objects of workload clusters by their label, and returns the bytes of
 // those for which that pays (kube.Labeled).
-func (p *Pauser) readTogether(ctx context.Context, nodes []*graph.Node) map[object.Ref][]byte {
+func (p *Pauser) readTogether(ctx context.Context, nodes []*graph.Node,
+	seen *kube.Seen) map[object.Ref][]byte {
 	var labeled []kube.LabeledObject
 	for _, n := range nodes {
 		if k, ok := kube.FindKind(p.kinds, n.GroupKind()); ok && n.Cluster != "" {
@@ -219,13 +227,13 @@ func (p *Pauser) readTogether(ctx context.Context, nodes []*graph.Node) map[obje
 				Label: capi.LabelClusterName + "=" + n.Cluster})
 		}
 	}
-	return p.labeled.Read(ctx, labeled)
+	return p.labeled.Read(ctx, labeled, seen)
 }
 
 // problem says what is wrong with an object; "" when nothing is, or when it is gone. read is what
 // was just read of it; it is read here when that is nil.
-func (p *Pauser) problem(ctx context.Context, n *graph.Node, read []byte, find Problem) (string,
-	error) {
+func (p *Pauser) problem(ctx context.Context, n *graph.Node, read []byte, seen *kube.Seen,
+	find Problem) (string, error) {
 	if read != nil {
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(read); err != nil {
@@ -234,7 +242,7 @@ func (p *Pauser) problem(ctx context.Context, n *graph.Node, read []byte, find P
 		return find(n, u), nil
 	}
 	k, _ := kube.FindKind(p.kinds, n.GroupKind())
-	u, err := p.reader.Get(ctx, k, n.Namespace, n.Name)
+	u, err := seen.Get(ctx, p.reader, k, n.Ref)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", nil

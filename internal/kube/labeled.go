@@ -47,10 +47,11 @@ type labeledList struct {
 	path, namespace, label string
 }
 
-// Read returns the bytes of objects. It has none of what is gone, or has not the label, nor of
-// those for which a LIST does not pay, or fails. The caller reads what it has not got one by one,
-// which gives the answer, or the error.
-func (l *Labeled) Read(ctx context.Context, objects []LabeledObject) map[object.Ref][]byte {
+// Read returns the bytes of objects, none of them older than it was seen before. It has none of
+// what is gone, or has not the label, nor of those for which a LIST does not pay, or fails. The
+// caller reads what it has not got one by one, which gives the answer, or the error.
+func (l *Labeled) Read(ctx context.Context, objects []LabeledObject,
+	seen *Seen) map[object.Ref][]byte {
 	wanted, kinds := map[labeledList]map[string]bool{}, map[labeledList]Kind{}
 	for _, o := range objects {
 		list := labeledList{o.GroupKind(), o.Kind.Path(o.Namespace), o.Namespace, o.Label}
@@ -69,18 +70,29 @@ func (l *Labeled) Read(ctx context.Context, objects []LabeledObject) map[object.
 		l.Slots <- struct{}{}
 		g.Go(func() error {
 			defer func() { <-l.Slots }()
-			found := l.list(ctx, kinds[list], list, names)
+			var refs []object.Ref
+			for name := range names {
+				refs = append(refs, list.ref(name))
+			}
+			found, err := l.list(ctx, kinds[list], list, names, seen.newest(refs))
+			if err != nil {
+				seen.forget(refs)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			for name, raw := range found {
-				read[object.Ref{Group: list.kind.Group, Kind: list.kind.Kind, Namespace: list.namespace,
-					Name: name}] = raw
+				read[list.ref(name)] = raw
+				seen.note(list.ref(name), gjson.GetBytes(raw, "metadata.resourceVersion").String())
 			}
 			return nil
 		})
 	}
 	g.Finish()
 	return read
+}
+
+func (l labeledList) ref(name string) object.Ref {
+	return object.Ref{Group: l.kind.Group, Kind: l.kind.Kind, Namespace: l.namespace, Name: name}
 }
 
 // pays reports whether a LIST costs less than so many GETs.
@@ -90,12 +102,12 @@ func (l *Labeled) pays(list labeledList, wanted int) bool {
 	return wanted >= fewLabeled && wanted*mostUnwanted >= l.sizes[list]
 }
 
-// list returns the objects of names that have the label; nil when the LIST fails.
+// list returns the objects of names that have the label.
 func (l *Labeled) list(ctx context.Context, k Kind, list labeledList,
-	names map[string]bool) map[string][]byte {
+	names map[string]bool, since string) (map[string][]byte, error) {
 	size, found := 0, make(map[string][]byte, len(names))
 	_, err := l.Lists.List(ctx, k, ListOptions{Namespace: list.namespace, Labels: list.label,
-		Whole: true}, func(raw []byte) error {
+		Whole: true, Since: since}, func(raw []byte) error {
 		if name := gjson.GetBytes(raw, "metadata.name").String(); names[name] {
 			found[name] = bytes.Clone(raw)
 		}
@@ -103,7 +115,7 @@ func (l *Labeled) list(ctx context.Context, k Kind, list labeledList,
 		return nil
 	})
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,5 +123,5 @@ func (l *Labeled) list(ctx context.Context, k Kind, list labeledList,
 		l.sizes = map[labeledList]int{}
 	}
 	l.sizes[list] = size
-	return found
+	return found, nil
 }

@@ -41,7 +41,7 @@ func TestFewOfManyObjectsAreReadOneByOne(t *testing.T) {
 			wanted = append(wanted, LabeledObject{Kind: k, Label: "a=b", Ref: object.Ref{Group: k.Group,
 				Kind: k.Kind, Namespace: "n", Name: fmt.Sprint("m", i)}})
 		}
-		if read := l.Read(t.Context(), wanted); len(read) != tt.read || machines.lists != tt.lists {
+		if read := l.Read(t.Context(), wanted, nil); len(read) != tt.read || machines.lists != tt.lists {
 			t.Errorf("%d wanted: %d read, %d LISTs, want %d and %d", tt.wanted, len(read),
 				machines.lists, tt.read, tt.lists)
 		}

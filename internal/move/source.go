@@ -174,7 +174,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 // awaitFirst waits for the acknowledgements of what PauseFirst has paused.
 func (m *run) awaitFirst(ctx context.Context, nodes []*graph.Node) error {
 	return m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, m.pauseWait(),
-		m.pauser.NotPaused))
+		pollsAtWork, m.pauser.NotPaused))
 }
 
 // sourceUnit returns the Cluster and the objects of a unit, as a look shows them.
@@ -276,7 +276,7 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		return err
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.pauseWait(),
-		problem)
+		pollsAtWork, problem)
 }
 
 // awaitPaused is awaitAcknowledged for all objects of a unit, as a look shows them, and returns
@@ -294,17 +294,38 @@ func (m *run) awaitPaused(ctx context.Context, unit string, from look, known []*
 	return nodes, m.awaitAcknowledged(ctx, nodes, limit)
 }
 
+// The longest times between two polls of the source: while it is at work, so that they do not delay
+// its controllers, and while a unit is paused, which ends the sooner the pause.
+const (
+	pollsAtWork = 2 * time.Second
+	pollsPaused = 300 * time.Millisecond
+)
+
 // awaitAcknowledged waits until objects of a unit have acknowledged the pause and no provider
-// blocks the move, and then for Tuning.Settle if controllers of some publish nothing. A controller
-// that has acknowledged the pause of an object is in the middle of nothing with it, since it
-// reconciles an object once at a time. What is written all the same is found before the hand-over
-// (unchanged).
+// blocks the move, and then for Tuning.Settle if controllers of some publish nothing. It polls the
+// Cluster at first, and the others once that has acknowledged it. A controller that has
+// acknowledged the pause of an object is in the middle of nothing with it, since it reconciles an
+// object once at a time. What is written all the same is found before the hand-over (unchanged).
 func (m *run) awaitAcknowledged(ctx context.Context, nodes []*graph.Node,
 	limit time.Duration) error {
 	var silent atomic.Bool
-	err := m.await(ctx, nodes, acknowledgement, limit, noteSilent(&silent, m.pauser.NotPaused))
-	if err != nil || !silent.Load() {
-		return err
+	problem := noteSilent(&silent, m.pauser.NotPaused)
+	began := time.Now()
+	var cluster []*graph.Node
+	others := slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
+		if isCluster(n) {
+			cluster = append(cluster, n)
+		}
+		return isCluster(n)
+	})
+	for _, nodes := range [][]*graph.Node{cluster, others} {
+		err := m.await(ctx, nodes, acknowledgement, limit-time.Since(began), pollsPaused, problem)
+		if err != nil {
+			return err
+		}
+	}
+	if !silent.Load() {
+		return nil
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle)
 }
@@ -373,9 +394,9 @@ func noteSilent(silent *atomic.Bool, problem fence.Problem) fence.Problem {
 
 // await polls objects of the source until problem returns "" for all of them. An object that is
 // gone has no problem.
-func (m *run) await(ctx context.Context, nodes []*graph.Node, what string, limit time.Duration,
-	problem fence.Problem) error {
-	return m.pauser.Await(ctx, nodes, what, limit, problem)
+func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
+	limit, longest time.Duration, problem fence.Problem) error {
+	return m.pauser.Await(ctx, nodes, what, limit, longest, problem)
 }
 
 // unpause undoes the pause of a unit of the source, and its lock. With wait it waits until the
@@ -476,6 +497,7 @@ func (m *run) mayReturn(ctx context.Context, unit string) error {
 // finding: the source itself is what it was.
 func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again", m.Tuning.Wait,
+		pollsAtWork,
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !capi.PublishesPause(u.Object) {
 				return ""

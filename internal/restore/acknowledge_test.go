@@ -94,19 +94,26 @@ func TestAKindThatIsPublishedLaterIsAwaited(t *testing.T) {
 	x := newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra, check("first"),
 		check("second")), target)
 	sampled, reads := false, map[string]int{}
+	read := func(ref object.Ref) {
+		if reads[ref.Name]++; ref.Name == "first" || reads[ref.Name] >= 3 {
+			publishPause(target.objects[ref])
+		}
+	}
 	target.onList = func(k kube.Kind, o kube.ListOptions) {
 		target.mu.Lock()
 		defer target.mu.Unlock()
+		for ref := range target.objects {
+			if k.Kind == "MachineHealthCheck" && ref.Kind == k.Kind && sampled && o.Labels != "" {
+				read(ref)
+			}
+		}
 		sampled = sampled || k.Kind == "MachineHealthCheck" && o.Limit == pauseSample
 	}
 	target.onGet = func(ref object.Ref) {
 		target.mu.Lock()
 		defer target.mu.Unlock()
-		if !sampled || ref.Kind != "MachineHealthCheck" {
-			return
-		}
-		if reads[ref.Name]++; ref.Name == "first" || reads[ref.Name] == 3 {
-			publishPause(target.objects[ref])
+		if sampled && ref.Kind == "MachineHealthCheck" {
+			read(ref)
 		}
 	}
 	x.hooks.BeforeRelease = func(context.Context, Unit) error {

@@ -144,6 +144,12 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 	if m.onList != nil {
 		m.onList(k, o)
 	}
+	read := func(u *unstructured.Unstructured) *unstructured.Unstructured { return u }
+	if o.Since != "" { // it is polled, and was read by Get at first
+		if read = m.read; m.onGet != nil {
+			m.onGet(object.Ref{Group: k.Group, Kind: k.Kind, Namespace: o.Namespace, Name: o.Name})
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	result := kube.ListResult{ResourceVersion: fmt.Sprint(m.version)}
@@ -154,7 +160,7 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 			labeled && m.objects[ref].GetLabels()[label] != value {
 			continue
 		}
-		raw, err := m.objects[ref].MarshalJSON()
+		raw, err := read(m.objects[ref]).MarshalJSON()
 		if err == nil {
 			err = fn(raw)
 		}

@@ -131,8 +131,9 @@ type Hooks struct {
 	// Limit returns the context of what comes before BeforeRelease of a unit. When that context ends,
 	// the unit fails with its cause. It may be nil.
 	Limit func(ctx context.Context, u Unit) (context.Context, context.CancelFunc)
-	// OnFailed is called for each unit that failed before it was released, or that the run did not
-	// release since it stopped, once nothing works on it any more. It may be nil.
+	// OnFailed is called for each unit that failed before it was released, of which the target refuses
+	// an object, or that the run did not release since it stopped, once nothing works on it any more.
+	// It may be nil.
 	OnFailed func(ctx context.Context, u Unit)
 	// OnError is called for each unit with an error, at once: stopped says that Machines came or went
 	// after its release. It may be nil.
@@ -142,6 +143,8 @@ type Hooks struct {
 	// OnWritten is called for each unit of a pre-copy once it is written; what is left is to wait for
 	// acknowledgements.
 	OnWritten func(u Unit)
+	// OnReleased is called for each unit once its controllers may work on it. It may be nil.
+	OnReleased func(u Unit)
 	// OnAtWork is called for each released unit once its controllers are at work, before they have
 	// made every condition good again. It may be nil.
 	OnAtWork func(u Unit)

@@ -91,12 +91,13 @@ func unseenPause(_ Object, source, live *unstructured.Unstructured) string {
 // nowPublished returns those of objects whose kind is published by now. On a target that was empty,
 // the first objects of a kind are copies.
 func (r *run) nowPublished(ctx context.Context, objects []Object) (published []Object, err error) {
-	_, _, err = r.problems(ctx, objects, func(o Object, _, live *unstructured.Unstructured) string {
-		if capi.PublishesPause(live.Object) {
-			r.publishers.add(o.GroupKind())
-		}
-		return ""
-	})
+	_, _, err = r.problems(ctx, objects, nil,
+		func(o Object, _, live *unstructured.Unstructured) string {
+			if capi.PublishesPause(live.Object) {
+				r.publishers.add(o.GroupKind())
+			}
+			return ""
+		})
 	for _, o := range objects {
 		if r.publishers.has(o.GroupKind()) {
 			published = append(published, o)

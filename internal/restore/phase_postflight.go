@@ -180,7 +180,8 @@ func (r *run) postFlightWait(ctx context.Context, u Unit) (waitFunc, error) {
 	released, err := r.stepDone(ctx, releaseStep(u.Name))
 	w := WaitError{Side: "target", What: "the released unit to be as it was"}
 	return func(objects []Object, find problemFunc) error {
-		return Wait(ctx, w, r.postFlightLimit(), objects,
+		var seen kube.Seen // each wait begins with what is now: controllers have worked since the last
+		return Wait(ctx, w, r.postFlightLimit(), seldomPolled, objects,
 			func(ctx context.Context, objects []Object) ([]Object, string, error) {
 				// Of a unit that was at work before this operation the Machines may change.
 				if released {
@@ -188,7 +189,7 @@ func (r *run) postFlightWait(ctx context.Context, u Unit) (waitFunc, error) {
 						return objects, "", err
 					}
 				}
-				return r.problems(ctx, objects, find)
+				return r.problems(ctx, objects, &seen, find)
 			})
 	}, err
 }

@@ -27,6 +27,7 @@ type unitState struct {
 	sourceAtWork bool // Spec.SourceAtWork
 	staged       bool // it has a place in a stage, which it leaves once its controllers are at work
 	hasHook      bool // Hooks.BeforeRelease is set
+	reported     bool // Hooks.OnReleased is set
 	renew        bool // Spec.RenewKubeconfigs
 }
 
@@ -105,6 +106,10 @@ var unitPhases = []phase{
 	{"release", unitState.releases, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.release(ctx, u)
 	}},
+	{"released", unitState.reports, func(_ context.Context, r *run, u Unit, _ *unitState) error {
+		r.Hooks.OnReleased(u)
+		return nil
+	}},
 	{"create-late", unitState.createsLate, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.createLate(ctx, u)
@@ -147,6 +152,8 @@ func (s unitState) callsHook() bool { return !s.released && s.hasHook && !s.noRe
 func (s unitState) adopts() bool { return !s.released && !s.noRelease && s.adoptedWhole() }
 
 func (s unitState) releases() bool { return !s.released && !s.noRelease && !s.adoptedWhole() }
+
+func (s unitState) reports() bool { return s.reported && !s.noRelease }
 
 func (s unitState) createsLate() bool { return s.released || s.releases() }
 
@@ -217,6 +224,6 @@ func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {
 		released: release == catalog.StepDone, onceReleased: release != "", creates: creates(u),
 		noRelease: r.Plan.Spec.NoRelease || u.Held, requirePause: r.Hooks.RequirePause,
 		sourceAtWork: r.Plan.Spec.SourceAtWork, hasHook: r.Hooks.BeforeRelease != nil,
-		renew: r.Plan.Spec.RenewKubeconfigs,
+		reported: r.Hooks.OnReleased != nil, renew: r.Plan.Spec.RenewKubeconfigs,
 	}, err
 }

@@ -286,7 +286,8 @@ func TestWaitsTakeNoSlotOfCreates(t *testing.T) {
 	}
 	read := make(chan error, 1)
 	go func() {
-		_, _, err := r.problems(t.Context(), []Object{{Ref: object.Ref{Kind: "Secret", Name: "a"}}}, nil)
+		secret := Object{Ref: object.Ref{Kind: "Secret", Name: "a"}}
+		_, _, err := r.problems(t.Context(), []Object{secret}, nil, nil)
 		read <- err
 	}()
 	select {

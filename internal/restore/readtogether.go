@@ -17,7 +17,8 @@ var labelPath = fieldMetadata + ".labels." + strings.ReplaceAll(capi.LabelCluste
 // readTogether reads the objects of workload clusters by their label, and returns the bytes of
 // those for which that pays (kube.Labeled). An object that has another label on the target than in
 // the plan is not in it.
-func (r *run) readTogether(ctx context.Context, objects []Object) (map[object.Ref][]byte, error) {
+func (r *run) readTogether(ctx context.Context, objects []Object, seen *kube.Seen) (
+	map[object.Ref][]byte, error) {
 	var labeled []kube.LabeledObject
 	for _, o := range objects {
 		if o.Action == Skip {
@@ -32,7 +33,7 @@ func (r *run) readTogether(ctx context.Context, objects []Object) (map[object.Re
 				Label: capi.LabelClusterName + "=" + workload})
 		}
 	}
-	return r.labeled.Read(ctx, labeled), nil
+	return r.labeled.Read(ctx, labeled, seen), nil
 }
 
 // workloadOf returns the workload cluster that the label of an object names in the plan; "" when it

@@ -69,7 +69,7 @@ func TestObjectsOfAWorkloadClusterAreReadTogether(t *testing.T) {
 				defer mu.Unlock()
 				read = append(read, ref.Name)
 			}
-			problems, _, err := r.problems(t.Context(), objects,
+			problems, _, err := r.problems(t.Context(), objects, nil,
 				func(o Object, source, live *unstructured.Unstructured) string {
 					if live.GetName() != o.Name || source.GetName() != o.Name {
 						return "mixed up"

@@ -134,7 +134,7 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 // sharedProblem returns why a shared object is not ready yet.
 func (r *run) sharedProblem(ctx context.Context, o Object, verify problemFunc) (problem,
 	err error) {
-	why, err := r.problem(ctx, o, nil, verify)
+	why, err := r.problem(ctx, o, nil, nil, verify)
 	switch {
 	case isUnanswered(err):
 		return nil, err
@@ -147,7 +147,7 @@ func (r *run) sharedProblem(ctx context.Context, o Object, verify problemFunc) (
 	case !r.Rows.Row(o.GroupKind()).ReconciledFirst || o.Action != Create:
 		return nil, nil
 	}
-	why, err = r.problem(ctx, o, nil, r.notReconciled)
+	why, err = r.problem(ctx, o, nil, nil, r.notReconciled)
 	if err != nil || why == "" {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (r *run) waitDiscovered(ctx context.Context, wave []Object) error {
 	}
 	_, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
 		min(patience, r.Tuning.Wait), func(ctx context.Context) (bool, error) {
-			left, _, err := r.problems(ctx, objects, r.notReconciled)
+			left, _, err := r.problems(ctx, objects, nil, r.notReconciled)
 			return len(left) == 0, err
 		})
 	if ctx.Err() != nil || isUnanswered(err) {

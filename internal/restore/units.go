@@ -104,6 +104,7 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 	for _, u := range units {
 		if u.Blocked {
 			result.blocked++
+			g.Go(func() error { r.failed(ctx, u); return nil })
 			continue
 		}
 		if canaryFailed {
@@ -140,6 +141,13 @@ func (r *run) compareReleased(ctx context.Context, units []Unit, result *results
 	}
 }
 
+// failed calls the hook for a unit that is not released, unless the run ends.
+func (r *run) failed(ctx context.Context, u Unit) {
+	if ctx.Err() == nil && r.Hooks.OnFailed != nil {
+		r.Hooks.OnFailed(ctx, u)
+	}
+}
+
 // carryOut restores one unit, and begins its post-flight in finishing. The unit leaves its stage
 // once its controllers are at work, before they have made every condition good again.
 func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *task.Group) {
@@ -147,14 +155,12 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 	staged, err := r.restoreUnit(ctx, u)
 	if errors.Is(err, errNotReleased) {
 		result.notReleased()
-		if ctx.Err() == nil && r.Hooks.OnFailed != nil {
-			r.Hooks.OnFailed(ctx, u)
-		}
+		r.failed(ctx, u)
 		return
 	}
 	r.unitEnded(ctx, u, result, err, err == nil)
-	if err != nil && ctx.Err() == nil && r.Hooks.OnFailed != nil {
-		r.Hooks.OnFailed(ctx, u)
+	if err != nil {
+		r.failed(ctx, u)
 	}
 	leave := func(bool) {}
 	if staged {

@@ -32,12 +32,16 @@ func (e *WaitError) Hint() string {
 	return "read the logs of the target's controllers, then resume the operation"
 }
 
-// Wait calls problems with the objects that still have one, until none is left. first is the
-// problem of one of them, for people. Errors: those of problems; *WaitError after limit.
-func Wait[T any](ctx context.Context, w WaitError, limit time.Duration, objects []T,
+// seldomPolled is the pace of waits during which nothing is paused: the polls do not delay the
+// controllers of a busy API server.
+const seldomPolled = 2 * time.Second
+
+// Wait calls problems with the objects that still have one, until none is left, at longest as the
+// longest time between two calls. first is the problem of one of them, for people. Errors: those of
+// problems; *WaitError after limit.
+func Wait[T any](ctx context.Context, w WaitError, limit, longest time.Duration, objects []T,
 	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
-	// Seldom enough that the polls do not delay the controllers of a busy API server.
-	b := retry.Backoff{First: 200 * time.Millisecond, Longest: 2 * time.Second, Jitter: true}
+	b := retry.Backoff{First: longest / 10, Longest: longest, Jitter: true}
 	done, err := retry.Poll(ctx, b, limit, func(ctx context.Context) (done bool, err error) {
 		objects, w.First, err = problems(ctx, objects)
 		w.Left = len(objects)
@@ -53,9 +57,10 @@ func Wait[T any](ctx context.Context, w WaitError, limit time.Duration, objects 
 // a problem too.
 func (r *run) wait(ctx context.Context, objects []Object, what string,
 	problem func(o Object, source, live *unstructured.Unstructured) string) error {
-	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, objects,
+	var seen kube.Seen
+	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, seldomPolled, objects,
 		func(ctx context.Context, objects []Object) ([]Object, string, error) {
-			return r.problems(ctx, objects, problem)
+			return r.problems(ctx, objects, &seen, problem)
 		})
 }
 
@@ -68,15 +73,16 @@ const (
 // problemFunc says what is wrong with a live object; "" when nothing is.
 type problemFunc func(o Object, source, live *unstructured.Unstructured) string
 
-// problems returns the objects that have a problem, and the text of one of them.
-func (r *run) problems(ctx context.Context, objects []Object, find problemFunc) (left []Object,
-	first string, err error) {
-	read, err := r.readTogether(ctx, objects)
+// problems returns the objects that have a problem, and the text of one of them. None is read older
+// than it was seen before; with nil all are read as they are now.
+func (r *run) problems(ctx context.Context, objects []Object, seen *kube.Seen,
+	find problemFunc) (left []Object, first string, err error) {
+	read, err := r.readTogether(ctx, objects, seen)
 	if err != nil {
 		return objects, "", err
 	}
 	err = r.eachWithin(r.polls, objects, func(o Object) error {
-		why, err := r.problem(ctx, o, read[o.Ref], find)
+		why, err := r.problem(ctx, o, read[o.Ref], seen, find)
 		if err != nil {
 			return err
 		}
@@ -96,8 +102,8 @@ func (r *run) problems(ctx context.Context, objects []Object, find problemFunc) 
 // problem says what is wrong with an object of the target; "" when nothing is. read is what was
 // just read of it; it is read here when that is nil. An object that is missing, or another one, is
 // a problem too.
-func (r *run) problem(ctx context.Context, o Object, read []byte, find problemFunc) (why string,
-	err error) {
+func (r *run) problem(ctx context.Context, o Object, read []byte, seen *kube.Seen,
+	find problemFunc) (why string, err error) {
 	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 	if err != nil {
 		return "", err
@@ -110,7 +116,7 @@ func (r *run) problem(ctx context.Context, o Object, read []byte, find problemFu
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
-			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+			return seen.Get(ctx, r.Reader, r.kinds[o.GroupKind()], o.Ref)
 		})
 	}
 	switch {
