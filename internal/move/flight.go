@@ -11,8 +11,8 @@ import (
 // flight is a batch whose units were paused.
 type flight struct {
 	units []string
-	// released is over once no unit of the batch is paused any more: it is handed over, or has
-	// failed.
+	// released is over once no unit of the batch is paused any more: it is released on the target,
+	// or has failed.
 	released *meeting
 	// verified is over once each unit is about to be handed over, or has failed.
 	verified *meeting

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,4 +252,37 @@ func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
 	st, err := fx.state()
 	must(t, err)
 	fx.report(fx.ended(true, st))
+}
+
+// TestAPIMoveHandsOverBesideSlowControllers: a unit whose controllers are slow to acknowledge the
+// pause does not prolong that of the unit with which it was paused.
+func TestAPIMoveHandsOverBesideSlowControllers(t *testing.T) {
+	fx := newFixture(t, "slow-controllers")
+	slow, quick := classyUnits[1], pausedUnit
+	machine := fx.one("Machine", slow)
+	hold := func(change func(obj map[string]any, key, value string)) error {
+		return fx.tryChange(fx.at, machine, func(u *unstructured.Unstructured) {
+			change(u.Object, capi.AnnotationBlockMove, "")
+		})
+	}
+	var paused, released atomic.Bool
+	begins := fx.beginning(slow, "pause", func() error {
+		paused.Store(true)
+		return hold(capi.Annotate)
+	})
+	ends := fx.whenOnce(quick, "release", catalog.StepDone, func() error {
+		released.Store(paused.Load())
+		return hold(func(obj map[string]any, key, _ string) { capi.Unannotate(obj, key) })
+	})
+	o := fx.order(doMove)
+	o.Gather = 2 * time.Second
+	fx.carryOut(o, catalog.Succeeded, func(ctx context.Context, r catalog.StepRecord) error {
+		return errors.Join(begins(ctx, r), ends(ctx, r))
+	})
+	if !released.Load() {
+		t.Errorf("%s was released before %s was paused: they were no batch", quick, slow)
+	}
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.ended(false, st))
 }

@@ -78,12 +78,12 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 		of, units := p.nextBatch(ctx, size)
 		if len(units) > 0 {
 			p.awaitCalm(ctx)
-			f := p.begin(ctx, of, units)
+			flights := p.begin(ctx, of, units)
 			p.forget()
-			if len(f.units) == 0 && p.stuck(len(units)) { // none could be paused
+			if len(flights) == 0 && p.stuck(len(units)) { // none could be paused
 				break
 			}
-			p.unseen = append(p.unseen, f)
+			p.unseen = append(p.unseen, flights...)
 			size = m.batchSize()
 		}
 		if p.makeReady(ctx, false); len(units) == 0 && p.awaitsCanary() {
@@ -360,47 +360,6 @@ func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
 		note(<-p.arrivals)
 	}
 	return true
-}
-
-// begin pauses units that are ready, plans their batch, copies what has changed, and returns once
-// no unit of the batch is paused any more; the rest goes on in tails. Units that cannot be paused,
-// or whose batch cannot be planned, are unpaused: the source reconciles them while the cause is
-// fixed, and a resume begins from scratch with them.
-func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) *flight {
-	p.quiet.Lock()
-	defer p.quiet.Unlock()
-	if p.enough(ctx) { // since it was made ready
-		f := newFlight(nil)
-		f.end()
-		return f
-	}
-	p.goTogether(units)
-	together := newMeeting(units)
-	f := newFlight(p.all(ctx, units, func(unit string) error {
-		return p.pause(ctx, unit, of, together)
-	}))
-	var b *batch
-	if len(f.units) > 0 && ctx.Err() == nil {
-		b = p.plan(ctx, f.units, of)
-	}
-	if b == nil {
-		f.end()
-		return f
-	}
-	p.tails.Go(func() error {
-		defer f.end()
-		err := task.Call(func() error { p.copyAndHandOver(ctx, b, f); return nil })
-		if err == nil {
-			return nil
-		}
-		p.fail(ctx, "", err) // a panic
-		p.mu.Lock()
-		p.results.stopped = true
-		p.mu.Unlock()
-		return task.Call(func() error { p.giveBackAll(ctx, b, b.Copy.Units, nil); return nil })
-	})
-	_ = f.released.over(ctx)
-	return f
 }
 
 // plan plans the batch of units that are paused, and returns nil when it cannot. The snapshot and

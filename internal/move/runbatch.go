@@ -99,15 +99,12 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 		Hooks: restore.Hooks{
 			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
 			BeforeRelease: func(ctx context.Context, u restore.Unit) error {
-				err := m.handOver(ctx, u, b, f)
-				if err == nil {
-					f.released.leave(u.Name)
-				}
-				return err
+				return m.handOver(ctx, u, b, f)
 			},
-			EpochMark: m.epochMark,
-			Limit:     m.limit,
-			Seldom:    &m.seldom,
+			EpochMark:  m.epochMark,
+			OnReleased: func(u restore.Unit) { f.released.leave(u.Name) },
+			Limit:      m.limit,
+			Seldom:     &m.seldom,
 			OnFailed: func(ctx context.Context, u restore.Unit) {
 				f.verified.leave(u.Name)
 				m.giveBack(ctx, b, u)
