@@ -37,6 +37,9 @@ type Options struct {
 	RestoreObjects []int
 	// Moves is how often a live fleet is moved with clusterctl and back with mgmtctl; 0 moves nothing.
 	Moves int
+	// Together is how many copies of each live workload cluster share a namespace. With one, the fleet
+	// is there twice, in namespaces of its own.
+	Together int
 	// Record is the file that gets the figures of the moves; it may be empty.
 	Record string
 	// Repeat is how often each figure is measured.

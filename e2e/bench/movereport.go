@@ -18,8 +18,8 @@ func (m *liveMoves) report(peer, batches, single moved) {
 		"there with clusterctl %s and back with mgmtctl, %d times\n",
 		len(m.before.Of("cluster.x-k8s.io", "Cluster")), len(observe.Machines(m.before)), len(m.before),
 		lab.ClusterctlVersion(), m.Moves)
-	out.line("clusterctl move", median(peer.commands), "one command for each of %d namespaces",
-		len(m.namespaces))
+	out.line("clusterctl move", median(peer.commands), "one command for each of %d namespaces, of %d "+
+		"copies of each workload cluster", len(m.namespaces), max(m.Together, 1))
 	out.line("  pause of a workload cluster", median(peer.pauses), "%s at most", most(peer.pauses))
 	out.line("mgmtctl move run", median(batches.commands), "clusterctl takes %.1f of it (at least 4)",
 		ratio(peer.commands, batches.commands))

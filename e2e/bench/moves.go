@@ -66,7 +66,11 @@ func (m *liveMoves) start(ctx context.Context) error {
 			return fmt.Errorf("make client: %w", err)
 		}
 	}
-	shapes := fleet.Named("classy", "classy-ha", "plain", "plain-ha", "cross")
+	shapes := together(fleet.Named("classy", "classy-ha", "plain", "plain-ha", "cross"), m.Together)
+	fleets := fleets
+	if m.Together > 1 {
+		fleets = fleets[:1]
+	}
 	for _, shape := range shapes {
 		for _, prefix := range fleets {
 			m.namespaces = append(m.namespaces, prefix+shape.Namespace)
@@ -89,6 +93,18 @@ func (m *liveMoves) start(ctx context.Context) error {
 	var err error
 	m.before, err = observe.StableInventory(ctx, m.lab.Mgmt(source).Kubeconfig(), m.everywhere...)
 	return err
+}
+
+// together returns several copies of each shape, in the same namespace.
+func together(shapes []fleet.Shape, copies int) []fleet.Shape {
+	all := slices.Clone(shapes)
+	for i := 2; i <= copies; i++ {
+		for _, shape := range shapes {
+			shape.Name += fmt.Sprint("-", i)
+			all = append(all, shape)
+		}
+	}
+	return all
 }
 
 // measure moves the fleet there with clusterctl and back with mgmtctl, several times, and at last

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -254,35 +255,84 @@ func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
 	fx.report(fx.ended(true, st))
 }
 
-// TestAPIMoveHandsOverBesideSlowControllers: a unit whose controllers are slow to acknowledge the
-// pause does not prolong that of the unit with which it was paused.
-func TestAPIMoveHandsOverBesideSlowControllers(t *testing.T) {
-	fx := newFixture(t, "slow-controllers")
-	slow, quick := classyUnits[1], pausedUnit
+// besideSlow moves the fleet while the controllers of one unit do not acknowledge its pause: not
+// before until says that they shall. It returns whether that was after its pause had begun.
+func (fx *fixture) besideSlow(o order, want catalog.State, slow string,
+	until func(r catalog.StepRecord) bool) bool {
+	fx.t.Helper()
 	machine := fx.one("Machine", slow)
 	hold := func(change func(obj map[string]any, key, value string)) error {
 		return fx.tryChange(fx.at, machine, func(u *unstructured.Unstructured) {
 			change(u.Object, capi.AnnotationBlockMove, "")
 		})
 	}
-	var paused, released atomic.Bool
+	var paused, after atomic.Bool
 	begins := fx.beginning(slow, "pause", func() error {
 		paused.Store(true)
 		return hold(capi.Annotate)
 	})
-	ends := fx.whenOnce(quick, "release", catalog.StepDone, func() error {
-		released.Store(paused.Load())
-		return hold(func(obj map[string]any, key, _ string) { capi.Unannotate(obj, key) })
-	})
-	o := fx.order(doMove)
+	var once sync.Once
 	o.Gather = 2 * time.Second
-	fx.carryOut(o, catalog.Succeeded, func(ctx context.Context, r catalog.StepRecord) error {
-		return errors.Join(begins(ctx, r), ends(ctx, r))
+	fx.carryOut(o, want, func(ctx context.Context, r catalog.StepRecord) error {
+		err := begins(ctx, r)
+		if until(r) {
+			once.Do(func() {
+				after.Store(paused.Load())
+				err = errors.Join(err, hold(func(obj map[string]any, key, _ string) {
+					capi.Unannotate(obj, key)
+				}))
+			})
+		}
+		return err
 	})
-	if !released.Load() {
+	return after.Load()
+}
+
+// TestAPIMoveBesideSlowControllers: a unit whose controllers are slow to acknowledge the pause does
+// not prolong that of the unit with which it was paused. When that one fails, and the move ends
+// with it, the slow one is given back.
+func TestAPIMoveBesideSlowControllers(t *testing.T) {
+	fx := newFixture(t, "slow-controllers")
+	slow, quick := classyUnits[1], pausedUnit
+	is := func(r catalog.StepRecord, phase string, state catalog.StepState) bool {
+		return strings.HasPrefix(r.Step.Phase, phase) && r.State == state &&
+			r.Step.Unit == fx.namespace+"/"+quick
+	}
+	o := fx.order(doMove)
+	if !fx.besideSlow(o, catalog.Succeeded, slow, func(r catalog.StepRecord) bool {
+		return is(r, "release", catalog.StepDone)
+	}) {
 		t.Errorf("%s was released before %s was paused: they were no batch", quick, slow)
 	}
 	st, err := fx.state()
 	must(t, err)
 	fx.report(fx.ended(false, st))
+
+	o = fx.order(doMove)
+	o.MaxFailures = 1
+	write := fx.beginning(quick, "hand-over", func() error {
+		machine := fx.one("Machine", quick)
+		return errors.Join(fx.tryChange(fx.at, machine, func(u *unstructured.Unstructured) {
+			capi.Annotate(u.Object, "example.test/later", "")
+		}), fx.tryChange(fx.at, machine, func(u *unstructured.Unstructured) {
+			capi.Unannotate(u.Object, "example.test/later")
+		}))
+	})
+	fx.besideSlow(o, catalog.Failed, slow, func(r catalog.StepRecord) bool {
+		must(t, write(t.Context(), r))
+		return is(r, "give-back", catalog.StepBegun)
+	})
+	for _, unit := range []string{slow, quick} {
+		ref := clusterRef(fx.namespace, unit)
+		if u := fx.get(fx.at, ref); capi.PausedByUs(u.Object) ||
+			u.GetAnnotations()[capi.AnnotationOperation] != "" {
+			t.Errorf("%s is not given back: %v", unit, u.GetAnnotations())
+		}
+		_, err := fx.target().Reader().Get(t.Context(), fx.kind(1-fx.at, capi.Cluster), ref.Namespace,
+			ref.Name)
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("%s is on the target: %v", unit, err)
+		}
+	}
+	fx.resumeToEnd()
 }

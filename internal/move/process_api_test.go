@@ -48,6 +48,8 @@ type order struct {
 	MaxPause time.Duration
 	// Gather is that of the tuning; 0 means a minute, so that batches do not depend on the machine.
 	Gather time.Duration
+	// MaxFailures is that of the tuning.
+	MaxFailures int
 	// Canary is the unit that is moved before all others.
 	Canary string
 	// Concurrency is that of the tuning.
@@ -363,5 +365,6 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 // tuning has waits that are short enough for hundreds of moves.
 func (o order) tuning() restore.Tuning {
 	return restore.Tuning{Canary: o.Canary, Concurrency: o.Concurrency, MaxPause: o.MaxPause,
-		Settle: 20 * time.Millisecond, Gather: cmp.Or(o.Gather, time.Minute), Wait: 30 * time.Second}
+		MaxFailures: o.MaxFailures, Settle: 20 * time.Millisecond,
+		Gather: cmp.Or(o.Gather, time.Minute), Wait: 30 * time.Second}
 }

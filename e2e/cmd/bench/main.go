@@ -36,6 +36,8 @@ func main() {
 		"objects that are restored into an empty management cluster; empty restores nothing")
 	flag.IntVar(&opts.Moves, "moves", 3, "how often a live fleet is moved with clusterctl and back "+
 		"with mgmtctl; 0 moves nothing")
+	flag.IntVar(&opts.Together, "together", 1, "how many copies of each live workload cluster share "+
+		"a namespace, which clusterctl pauses whole")
 	flag.StringVar(&opts.Record, "record", "", "`file` that gets the figures of the moves: "+
 		"measured/clusterctl.json is what the demo prints beside its own")
 	flag.Usage = func() {
@@ -58,7 +60,7 @@ Flags:
 	opts.Objects, err = numbers(*sizes)
 	opts.RestoreObjects, restoreErr = numbers(*restoreSizes)
 	if err != nil || restoreErr != nil || flag.NArg() > 0 || opts.Repeat < 1 ||
-		opts.Moves < 0 {
+		opts.Moves < 0 || opts.Together < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
