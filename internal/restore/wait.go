@@ -36,8 +36,8 @@ func (e *WaitError) Hint() string {
 // controllers of a busy API server.
 const seldomPolled = 2 * time.Second
 
-// Wait calls problems with the objects that still have one, until none is left, at longest as the
-// longest time between two calls. first is the problem of one of them, for people. Errors: those of
+// Wait calls problems with the objects that still have one, until none is left, with at most
+// longest between two calls. first is the problem of one of them, for people. Errors: those of
 // problems; *WaitError after limit.
 func Wait[T any](ctx context.Context, w WaitError, limit, longest time.Duration, objects []T,
 	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
