@@ -25,9 +25,6 @@ import (
 // operator has to decide.
 const DefaultWait = 30 * time.Second
 
-// pollsAtWork is the longest time between two polls: they do not delay the controllers.
-const pollsAtWork = 2 * time.Second
-
 // writes is how many Clusters a fence changes at once.
 const writes = 16
 
@@ -185,8 +182,8 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
 		if limit <= 0 {
 			limit = DefaultWait
 		}
-		err = f.Pauser.Await(ctx, nodes, "the controllers to acknowledge the fence", limit,
-			pollsAtWork, f.Pauser.NotPaused)
+		err = f.Pauser.Await(ctx, nodes, "the controllers to acknowledge the fence", limit, 0,
+			f.Pauser.NotPaused)
 	}
 	if err == nil {
 		return true, nil

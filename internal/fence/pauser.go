@@ -157,8 +157,8 @@ func (p *Pauser) NotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	return ""
 }
 
-// Await polls nodes, with at most longest between two polls, until none has a problem. An object
-// that is gone has none. Errors: *restore.WaitError after limit.
+// Await polls nodes, with at most longest between two polls (0: the default of restore.Wait), until
+// none has a problem. An object that is gone has none. Errors: *restore.WaitError after limit.
 func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string,
 	limit, longest time.Duration, problem Problem) error {
 	var seen kube.Seen

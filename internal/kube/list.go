@@ -56,10 +56,10 @@ type ListOptions struct {
 	// together with Exact.
 	Whole bool
 	// Since accepts what the API server remembers, at this resourceVersion or a newer one: it asks
-	// etcd for nothing, and waits for nothing. What was written in the last moment may be missing.
-	// The version has to be that of an object of the kind: others may be ahead of what the server
-	// remembers of it. It is asked for once, since the server may not come so far. Only together with
-	// Whole.
+	// etcd for nothing, and waits only when it lags. What was written in the last moment may be
+	// missing. The version has to be that of an object of the kind: others may be ahead of what the
+	// server remembers of it. It is asked for once, since the server may not come so far. Only
+	// together with Whole.
 	Since string
 	// Metadata requests PartialObjectMetadata: a third of the time and half of the bytes.
 	Metadata bool

@@ -31,12 +31,9 @@ func (m *run) awaitPaused(ctx context.Context, unit string, from look, known []*
 	return nodes, m.awaitAcknowledged(ctx, nodes, limit)
 }
 
-// The longest times between two polls of the source: while it is at work, so that they do not delay
-// its controllers, and while a unit is paused, which ends the sooner the pause.
-const (
-	pollsAtWork = 2 * time.Second
-	pollsPaused = 300 * time.Millisecond
-)
+// pollsPaused is the longest time between two polls while a unit is paused. The last one ends the
+// wait, so that it is short.
+const pollsPaused = 300 * time.Millisecond
 
 // awaitAcknowledged waits until objects of a unit have acknowledged the pause and no provider
 // blocks the move, and then for Tuning.Settle if controllers of some publish nothing. It polls the

@@ -170,7 +170,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 // awaitFirst waits for the acknowledgements of what PauseFirst has paused.
 func (m *run) awaitFirst(ctx context.Context, nodes []*graph.Node) error {
 	return m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, m.pauseWait(),
-		pollsAtWork, m.pauser.NotPaused))
+		0, m.pauser.NotPaused))
 }
 
 // sourceUnit returns the Cluster and the objects of a unit, as a look shows them.
@@ -272,7 +272,7 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		return err
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.pauseWait(),
-		pollsAtWork, problem)
+		0, problem)
 }
 
 // unpause undoes the pause of a unit of the source, and its lock. With wait it waits until the
@@ -373,7 +373,7 @@ func (m *run) mayReturn(ctx context.Context, unit string) error {
 // finding: the source itself is what it was.
 func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again", m.Tuning.Wait,
-		pollsAtWork,
+		0,
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !capi.PublishesPause(u.Object) {
 				return ""

@@ -119,7 +119,7 @@ func (m *run) suspendOwner(ctx context.Context, h *catalog.StepHandle, owner obj
 // awaitIdle waits until no tool is applying the objects of a suspended owner any more.
 func (m *run) awaitIdle(ctx context.Context) error {
 	return restore.Wait(ctx, restore.WaitError{Side: "source",
-		What: "the tools of suspended owners to end their work"}, m.Tuning.Wait, pollsAtWork,
+		What: "the tools of suspended owners to end their work"}, m.Tuning.Wait, 0,
 		m.Plan.Suspend,
 		func(ctx context.Context, all []Suspension) (left []Suspension, first string, err error) {
 			for _, s := range all {

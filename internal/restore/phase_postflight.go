@@ -181,7 +181,7 @@ func (r *run) postFlightWait(ctx context.Context, u Unit) (waitFunc, error) {
 	w := WaitError{Side: "target", What: "the released unit to be as it was"}
 	return func(objects []Object, find problemFunc) error {
 		var seen kube.Seen // each wait begins with what is now: controllers have worked since the last
-		return Wait(ctx, w, r.postFlightLimit(), seldomPolled, objects,
+		return Wait(ctx, w, r.postFlightLimit(), 0, objects,
 			func(ctx context.Context, objects []Object) ([]Object, string, error) {
 				// Of a unit that was at work before this operation the Machines may change.
 				if released {

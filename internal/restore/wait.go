@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -32,15 +33,16 @@ func (e *WaitError) Hint() string {
 	return "read the logs of the target's controllers, then resume the operation"
 }
 
-// seldomPolled is the pace of waits during which nothing is paused: the polls do not delay the
-// controllers of a busy API server.
-const seldomPolled = 2 * time.Second
+// longestPoll is the longest time between two polls of a wait: they do not delay the controllers of
+// a busy API server.
+const longestPoll = 2 * time.Second
 
 // Wait calls problems with the objects that still have one, until none is left, with at most
-// longest between two calls. first is the problem of one of them, for people. Errors: those of
-// problems; *WaitError after limit.
+// longest between two calls; 0 means longestPoll. first is the problem of one of them, for people.
+// Errors: those of problems; *WaitError after limit.
 func Wait[T any](ctx context.Context, w WaitError, limit, longest time.Duration, objects []T,
 	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
+	longest = cmp.Or(longest, longestPoll)
 	b := retry.Backoff{First: longest / 10, Longest: longest, Jitter: true}
 	done, err := retry.Poll(ctx, b, limit, func(ctx context.Context) (done bool, err error) {
 		objects, w.First, err = problems(ctx, objects)
@@ -58,7 +60,7 @@ func Wait[T any](ctx context.Context, w WaitError, limit, longest time.Duration,
 func (r *run) wait(ctx context.Context, objects []Object, what string,
 	problem func(o Object, source, live *unstructured.Unstructured) string) error {
 	var seen kube.Seen
-	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, seldomPolled, objects,
+	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, 0, objects,
 		func(ctx context.Context, objects []Object) ([]Object, string, error) {
 			return r.problems(ctx, objects, &seen, problem)
 		})
