@@ -13,22 +13,19 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/mgmtd/mgmtd/internal/heap"
 )
 
 func main() {
 	// client-go also logs the errors that it returns.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	if os.Getenv("GOGC") == "" {
-		// A standalone restore of a big fleet has all contents in memory. The usual 100 lets the heap
-		// grow to twice of what is in use.
-		debug.SetGCPercent(50)
-	}
+	heap.Bound()
 	os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/mgmtd/mgmtd/internal/heap"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/service/config"
 )
@@ -26,11 +27,7 @@ func main() {
 	// client-go logs through klog the errors that it also returns.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	if os.Getenv("GOGC") == "" {
-		// Plans have all contents of a source in memory. The usual 100 lets the heap grow to twice of
-		// what is in use.
-		debug.SetGCPercent(50)
-	}
+	heap.Bound()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, signals))

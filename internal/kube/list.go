@@ -45,10 +45,14 @@ const ManyNamespaces = 16
 // ListOptions pick what a LIST reads.
 type ListOptions struct {
 	Namespace string // empty: all namespaces
-	Name      string // only the object of this name; a GET would ignore Exact
-	Labels    string // a label selector; empty: all objects
-	Exact     string // read as of this resourceVersion; empty reads the newest state
-	Limit     int    // stop after so many objects; 0 reads all
+	// Namespaces are those of which objects are read; empty: all of them. It takes as few LISTs as
+	// it can. Not together with Namespace, Name, Limit, Exact, Whole and Since, nor for kinds that are
+	// in no namespace.
+	Namespaces []string
+	Name       string // only the object of this name; a GET would ignore Exact
+	Labels     string // a label selector; empty: all objects
+	Exact      string // read as of this resourceVersion; empty reads the newest state
+	Limit      int    // stop after so many objects; 0 reads all
 	// Whole requests all objects in one answer, which the API server serves from its watch cache.
 	// With pages, the second page of a kind without recent writes comes from etcd, at many times
 	// the cost (k8s.io/apiserver storage/cacher has snapshots for pages only since the last
@@ -79,6 +83,9 @@ type ListResult struct {
 // errors, what fn returns.
 func (r *Reader) List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (
 	ListResult, error) {
+	if len(o.Namespaces) > 0 {
+		return r.listIn(ctx, k, o, fn)
+	}
 	l := lister{reader: r, kind: k, opts: o, fn: fn}
 	for {
 		if err := l.page(ctx); err != nil {

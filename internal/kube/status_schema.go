@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -30,6 +31,38 @@ type StatusSchema struct {
 // Lister lists the objects of a kind.
 type Lister interface {
 	List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (ListResult, error)
+}
+
+// StatusSchemas keeps the schemas that it reads, for callers that also read the kinds only once. A
+// schema that changes later is not seen. The zero value is ready, and may be used concurrently.
+type StatusSchemas struct {
+	mu   sync.Mutex
+	read map[string]*StatusSchema // by kind and version
+}
+
+// Read returns what ReadStatusSchema returned for k first. A nil StatusSchemas keeps nothing.
+func (s *StatusSchemas) Read(ctx context.Context, r Lister, k Kind) (*StatusSchema, error) {
+	if s == nil {
+		return ReadStatusSchema(ctx, r, k)
+	}
+	key := k.GroupKind.String() + "/" + k.Version
+	s.mu.Lock()
+	schema, known := s.read[key]
+	s.mu.Unlock()
+	if known {
+		return schema, nil
+	}
+	schema, err := ReadStatusSchema(ctx, r, k)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read == nil {
+		s.read = map[string]*StatusSchema{}
+	}
+	s.read[key] = schema
+	return schema, nil
 }
 
 // ReadStatusSchema reads and compiles the schema of the status of k at k.Version. It returns nil

@@ -3,18 +3,19 @@
 package move_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -29,8 +30,9 @@ import (
 // BenchmarkMoveFleet measures a move of a whole fleet of MGMTD_BENCH_UNITS workload clusters of 8
 // Machines, by a process of its own, between bare servers whose controllers do nothing but
 // acknowledge pauses. Beside the time it reports the part of it that the needed requests take by
-// themselves (floor), what the source served in bytes of one capture (captures), the memory of the
-// process, and how many times as long clusterctl takes to move the fleet back (clusterctl).
+// themselves (floor), and together with the acknowledgements (floor-acks), what the source served
+// in bytes of one capture (captures), the memory of the process, and how many times as long
+// clusterctl takes to move the fleet back (clusterctl).
 func BenchmarkMoveFleet(b *testing.B) {
 	units := 100
 	if text := os.Getenv("MGMTD_BENCH_UNITS"); text != "" {
@@ -38,7 +40,7 @@ func BenchmarkMoveFleet(b *testing.B) {
 		units, err = strconv.Atoi(text)
 		must(b, err)
 	}
-	b.Setenv("GOGC", cmp.Or(os.Getenv("GOGC"), "50")) // as mgmtctl has it
+	b.Setenv("GOGC", "") // as mgmtctl has it
 	servers.Clear(b)
 	servers.Fleet(b, 0, "--namespace-prefix", "moves-", "--workloads", fmt.Sprint(units),
 		"--machines", "8", "--fast")
@@ -52,7 +54,8 @@ func BenchmarkMoveFleet(b *testing.B) {
 		fx.sides[i] = s
 	}
 	fx.makeStore()
-	floor := fx.floor()
+	copies := fx.copies()
+	floor, withAcks := fx.floor(copies, "floor", 0), fx.floor(copies, "floor-acks", acknowledgements)
 	for range b.N {
 		fx.at = 0
 		began := listBytes(b, 0)
@@ -71,6 +74,7 @@ func BenchmarkMoveFleet(b *testing.B) {
 			b.Fatalf("%s: %s %v", e.State, e.Message, e.Findings)
 		}
 		b.ReportMetric(float64(floor)*float64(objects)/float64(took), "floor")
+		b.ReportMetric(float64(withAcks)*float64(objects)/float64(took), "floor-acks")
 		b.ReportMetric((listBytes(b, 0)-began)/capture, "captures")
 		b.ReportMetric(float64(e.Peak)/(1<<20), "MiB-peak")
 		b.ReportMetric(float64(objects), "objects")
@@ -138,79 +142,111 @@ func (fx *fixture) unfence() {
 	must(fx.t, fx.target().Writer().Delete(ctx, k, "", name, live.GetUID(), ""))
 }
 
-// floor returns how long one object takes when the requests that every move needs are sent by
-// themselves: it is created, gets its status and its managedFields, and is patched and deleted. The
-// acknowledgements of controllers are not in it.
-func (fx *fixture) floor() time.Duration {
-	const copies, namespace = 2000, "floor"
-	type copied struct {
-		kube.Kind
-		*unstructured.Unstructured
-	}
-	var objects []copied
+// acknowledgements is how often controllers publish about an object of a move whether it is paused:
+// on the source, and on the target before and after its release.
+const acknowledgements = 3
+
+// copied is an object of the fleet as it is created on the target.
+type copied struct {
+	kube.Kind
+	*unstructured.Unstructured
+}
+
+// copies returns objects of the fleet, at most 2000.
+func (fx *fixture) copies() (objects []copied) {
+	const most = 2000
 	fx.everything(func(k kube.Kind, raw []byte) {
 		u := &unstructured.Unstructured{}
 		must(fx.t, u.UnmarshalJSON(raw))
-		if len(objects) == copies || k.Group == "" && k.Kind != "Secret" {
+		if len(objects) == most || k.Group == "" && k.Kind != "Secret" {
 			return
 		}
 		u.SetName(fmt.Sprintf("%s-%d", u.GetName(), len(objects)))
-		u.SetNamespace(namespace)
 		u.SetOwnerReferences(nil)
 		u.SetUID("")
 		u.SetResourceVersion("")
-		u.SetManagedFields(nil)
 		objects = append(objects, copied{k, u})
 	})
-	target := fx.target()
+	return objects
+}
+
+// floor returns how long one object takes when the requests that every move needs are sent by
+// themselves, in a namespace of their own: it is created, gets its status, so many acknowledgements
+// if its controller publishes them, and its managedFields if these have an applier, and is patched
+// and deleted.
+func (fx *fixture) floor(objects []copied, namespace string, acknowledgements int) time.Duration {
 	ns := &unstructured.Unstructured{}
 	ns.SetAPIVersion("v1")
 	ns.SetKind("Namespace")
 	ns.SetName(namespace)
-	if _, err := target.Writer().Create(fx.t.Context(), kube.NamespaceKind, ns); err != nil &&
-		!apierrors.IsAlreadyExists(err) {
+	_, err := fx.target().Writer().Create(fx.t.Context(), kube.NamespaceKind, ns)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		fx.t.Fatal(err)
-	}
-	// A controller of the target may have been faster: the request was sent all the same.
-	current := func(was, is *unstructured.Unstructured, err error) (*unstructured.Unstructured,
-		error) {
-		if apierrors.IsConflict(err) {
-			return was, nil
-		}
-		return is, err
-	}
-	send := func(ctx context.Context, o copied) error {
-		w := target.Writer()
-		live, err := w.Create(ctx, o.Kind, o.Unstructured)
-		if err != nil {
-			return err
-		}
-		if status, ok := o.Object["status"]; ok && o.Status {
-			live.Object["status"] = status
-			is, err := w.UpdateStatus(ctx, o.Kind, live)
-			if live, err = current(live, is, err); err != nil {
-				return err
-			}
-		}
-		live.SetManagedFields(nil)
-		live.SetAnnotations(map[string]string{"example.test/fields": "written"})
-		is, err := w.Update(ctx, o.Kind, live)
-		if live, err = current(live, is, err); err != nil {
-			return err
-		}
-		if live, err = w.PatchMetadata(ctx, o.Kind, namespace, live.GetName(), map[string]any{
-			"uid": live.GetUID(), "finalizers": nil,
-			"annotations": map[string]any{restore.AnnotationDeleteForMove: ""}}); err != nil {
-			return err
-		}
-		return w.Delete(ctx, o.Kind, namespace, live.GetName(), live.GetUID(), "")
 	}
 	began := time.Now()
 	var g task.Group
 	g.SetLimit(32)
 	for _, o := range objects {
-		g.Go(func() error { return send(fx.t.Context(), o) })
+		u := o.DeepCopy()
+		u.SetNamespace(namespace)
+		g.Go(func() error { return fx.send(fx.t.Context(), copied{o.Kind, u}, acknowledgements) })
 	}
 	must(fx.t, g.Wait())
 	return time.Since(began) / time.Duration(len(objects))
+}
+
+// send sends what floor says of one object.
+func (fx *fixture) send(ctx context.Context, o copied, acknowledgements int) error {
+	w := fx.target().Writer()
+	applied := slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		return m.Operation == metav1.ManagedFieldsOperationApply
+	})
+	o.SetManagedFields(nil)
+	live, err := w.Create(ctx, o.Kind, o.Unstructured)
+	if err != nil {
+		return err
+	}
+	if status, ok := o.Object["status"]; ok && o.Status {
+		live.Object["status"] = status
+		if live, err = current(ctx, o.Kind, live, w.UpdateStatus); err != nil {
+			return err
+		}
+	}
+	raw, err := live.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if gjson.GetBytes(raw, `status.conditions.#(type=="Paused")`).Exists() {
+		for i := range acknowledgements {
+			kubetest.Publish(live, i%2 == 0)
+			if live, err = current(ctx, o.Kind, live, w.UpdateStatus); err != nil {
+				return err
+			}
+		}
+	}
+	if applied {
+		live.SetManagedFields(nil)
+		live.SetAnnotations(map[string]string{"example.test/fields": "written"})
+		if live, err = current(ctx, o.Kind, live, w.Update); err != nil {
+			return err
+		}
+	}
+	if live, err = w.PatchMetadata(ctx, o.Kind, o.GetNamespace(), live.GetName(), map[string]any{
+		"uid": live.GetUID(), "finalizers": nil,
+		"annotations": map[string]any{restore.AnnotationDeleteForMove: ""}}); err != nil {
+		return err
+	}
+	return w.Delete(ctx, o.Kind, o.GetNamespace(), live.GetName(), live.GetUID(), "")
+}
+
+// current writes an object. A controller of the target may have been faster: the request was sent
+// all the same.
+func current(ctx context.Context, k kube.Kind, u *unstructured.Unstructured, write func(context.Context, kube.Kind,
+	*unstructured.Unstructured) (*unstructured.Unstructured, error)) (*unstructured.Unstructured,
+	error) {
+	is, err := write(ctx, k, u)
+	if apierrors.IsConflict(err) {
+		return u, nil
+	}
+	return is, err
 }

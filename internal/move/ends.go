@@ -41,6 +41,7 @@ type Mgmt struct {
 	Providers []kube.Provider
 
 	options snapshot.Options // how this side is captured
+	schemas *kube.StatusSchemas
 }
 
 // Ends are both sides of a move, and the store between them. NewEnds makes them.
@@ -113,7 +114,7 @@ func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) 
 	return Mgmt{
 		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: m.Writer(),
 		Prober: m.Prober(), Kinds: kinds, Providers: providers,
-		options: options,
+		options: options, schemas: &kube.StatusSchemas{},
 	}, err
 }
 

@@ -107,7 +107,7 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 // planCopy plans a copy to the target. It sets the fields of in that describe the target.
 func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, error) {
 	in.Target, in.Reader, in.Prober = e.Target.Side, e.Target.Reader, e.Target.Prober
-	in.Kinds, in.Providers = e.Target.Kinds, e.Target.Providers
+	in.Kinds, in.Providers, in.Schemas = e.Target.Kinds, e.Target.Providers, e.Target.schemas
 	in.Source.StoreID, in.Modifiers = e.Store.ID(), e.Modifiers
 	in.OwnerDials = e.dialOwners(ctx, in)
 	returning, err := e.returning(ctx, in)

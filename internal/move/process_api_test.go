@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/heap"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/move"
@@ -112,6 +113,7 @@ func (e *end) readFindings(ctx context.Context, c *catalog.Catalog, id catalog.O
 
 // runOrder is the main function of such a process.
 func runOrder(text string) int {
+	heap.Bound()
 	var o order
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {

@@ -32,7 +32,7 @@ func checkStatus(ctx context.Context, p *planner) error {
 	g.SetLimit(runtime.GOMAXPROCS(0)) // decoding and validating; a kind has one request
 	for gk, of := range nodes {
 		g.Go(func() error {
-			schema, err := kube.ReadStatusSchema(ctx, p.Reader, p.kinds[gk])
+			schema, err := p.Schemas.Read(ctx, p.Reader, p.kinds[gk])
 			if err != nil || schema == nil {
 				return err
 			}

@@ -15,32 +15,37 @@ import (
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
+// planLists and batchLists are how many kinds a plan lists at once: one of a whole operation, which
+// may read many objects of each, and one of a batch.
+const (
+	planLists  = 4
+	batchLists = 16
+)
+
 // findExisting finds the planned refs that are on the target already, with their UIDs, all Clusters
 // there, and what else belongs to planned units: metadata-only LISTs of each kind.
 func (p *planner) findExisting(ctx context.Context) error {
 	b := p.belonging()
 	g, ctx := task.WithContext(ctx)
-	g.SetLimit(4)
+	g.SetLimit(planLists)
+	if p.Spec.Only != nil { // they are short, and units may be paused
+		g.SetLimit(batchLists)
+	}
 	for gk, options := range p.listedKinds() {
 		k, ok := p.kinds[gk]
 		if !ok {
 			k, _ = kube.FindKind(p.Kinds, gk)
 		}
+		options.Namespaces = p.listedIn(k, b)
 		g.Go(func() error {
-			for _, options.Namespace = range p.listedIn(k, b) {
-				_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
-					p.listed(k, b, raw)
-					return nil
-				})
-				if err == nil {
-					continue
-				}
-				if p.reportUnlisted(k, err) {
-					break
-				}
-				return err
+			_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
+				p.listed(k, b, raw)
+				return nil
+			})
+			if err != nil && p.reportUnlisted(k, err) {
+				return nil
 			}
-			return nil
+			return err
 		})
 	}
 	return g.Wait()

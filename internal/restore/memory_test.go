@@ -157,6 +157,7 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 	for _, ref := range slices.SortedFunc(maps.Keys(m.objects), object.CompareRefs) {
 		if ref.GroupKind() != k.GroupKind || o.Name != "" && ref.Name != o.Name ||
 			o.Namespace != "" && ref.Namespace != o.Namespace ||
+			len(o.Namespaces) > 0 && !slices.Contains(o.Namespaces, ref.Namespace) ||
 			labeled && m.objects[ref].GetLabels()[label] != value {
 			continue
 		}

@@ -61,7 +61,9 @@ type Input struct {
 	Prober    Prober
 	Kinds     []kube.Kind     // of the target
 	Providers []kube.Provider // of the target
-	Spec      Spec
+	// Schemas keeps the schemas of Kinds, which are read once for all plans; nil keeps none.
+	Schemas *kube.StatusSchemas
+	Spec    Spec
 	// Modifiers change objects for the target; nil changes none. Their digest is in the plan.
 	Modifiers *modify.Document
 	// Newer is the time of the newest snapshot of the source that has what Snapshot has; zero when

@@ -95,6 +95,9 @@ type lister interface {
 func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	planned func(ref, owner object.Ref) bool, unitOf func(object.Ref) string) (
 	[]object.Finding, error) {
+	if len(toDelete) == 0 {
+		return nil, nil
+	}
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
 		return nil, err
@@ -110,17 +113,10 @@ func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(dependantLists)
 	for _, k := range kinds {
-		if !k.Namespaced && !clusterScoped {
-			continue
-		}
-		for _, namespace := range namespaces {
-			if !k.Namespaced {
-				namespace = ""
-			}
-			g.Go(func() error { return d.list(ctx, k, namespace) })
-			if namespace == "" {
-				break
-			}
+		if k.Namespaced {
+			g.Go(func() error { return d.list(ctx, k, namespaces) })
+		} else if clusterScoped {
+			g.Go(func() error { return d.list(ctx, k, nil) })
 		}
 	}
 	// first: in which order a return reads a variable and calls a function is not specified
@@ -128,22 +124,19 @@ func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 	return d.findings, err
 }
 
-// ownedIn returns the namespaces in which objects may own others, which is "" for all of them, and
-// whether they may own what is in no namespace. What is in a namespace owns only what is in the
+// ownedIn returns the namespaces in which objects may own others, none for all of them, and whether
+// they may own what is in no namespace. What is in a namespace owns only what is in the
 // same one; the garbage collector takes an owner in another namespace for one that is gone
 // (kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents).
 func ownedIn(owners map[string]object.Ref) (namespaces []string, clusterScoped bool) {
 	for _, ref := range owners {
 		if ref.Namespace == "" {
-			return []string{""}, true
+			return nil, true
 		}
 		namespaces = append(namespaces, ref.Namespace)
 	}
 	slices.Sort(namespaces)
-	if namespaces = slices.Compact(namespaces); len(namespaces) > kube.ManyNamespaces {
-		namespaces = []string{""}
-	}
-	return namespaces, false
+	return slices.Compact(namespaces), false
 }
 
 // dependants is one search of Dependants.
@@ -184,9 +177,9 @@ func (d *dependants) owned(ref object.Ref, owners []object.Ref) object.Finding {
 	return f
 }
 
-// list looks at the objects of a kind in one namespace, or in all of them.
-func (d *dependants) list(ctx context.Context, k kube.Kind, namespace string) error {
-	_, err := d.on.List(ctx, k, kube.ListOptions{Metadata: true, Namespace: namespace},
+// list looks at the objects of a kind in some namespaces, or in all of them.
+func (d *dependants) list(ctx context.Context, k kube.Kind, namespaces []string) error {
+	_, err := d.on.List(ctx, k, kube.ListOptions{Metadata: true, Namespaces: namespaces},
 		func(raw []byte) error {
 			meta := gjson.GetBytes(raw, "metadata")
 			ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),

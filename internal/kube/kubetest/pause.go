@@ -194,7 +194,7 @@ func (a *acknowledger) acknowledge(ctx context.Context, r object.Ref) error {
 		all, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
 		paused = paused || all
 	}
-	if !publish(u, paused) {
+	if !Publish(u, paused) {
 		return nil
 	}
 	_, err := a.writer.UpdateStatus(ctx, a.kinds[r.GroupKind()].kind, u)
@@ -223,8 +223,8 @@ func (a *acknowledger) get(r object.Ref) *unstructured.Unstructured {
 	return object.(*unstructured.Unstructured).DeepCopy()
 }
 
-// publish sets the conditions that report a pause, and reports whether they changed.
-func publish(u *unstructured.Unstructured, paused bool) bool {
+// Publish sets the conditions by which controllers report a pause. It reports whether they changed.
+func Publish(u *unstructured.Unstructured, paused bool) bool {
 	status, reason := "False", "NotPaused"
 	if paused {
 		status, reason = "True", "Paused"
