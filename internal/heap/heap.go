@@ -15,7 +15,7 @@ import (
 const (
 	mostGarbage  = 64 << 20
 	leastPercent = 40
-	mostPercent  = 400
+	mostPercent  = 200
 )
 
 var once sync.Once

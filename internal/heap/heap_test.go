@@ -11,7 +11,7 @@ func TestTheLargerTheHeapTheLessGarbage(t *testing.T) {
 	for _, tt := range []struct {
 		live uint64
 		want int
-	}{{0, 400}, {16 << 20, 400}, {32 << 20, 200}, {64 << 20, 100}, {128 << 20, 50}, {1 << 30, 40}} {
+	}{{0, 200}, {16 << 20, 200}, {40 << 20, 160}, {64 << 20, 100}, {128 << 20, 50}, {1 << 30, 40}} {
 		if got := percent(tt.live); got != tt.want {
 			t.Errorf("%d bytes: %d percent, want %d", tt.live, got, tt.want)
 		}

@@ -46,8 +46,8 @@ const ManyNamespaces = 16
 type ListOptions struct {
 	Namespace string // empty: all namespaces
 	// Namespaces are those of which objects are read; empty: all of them. It takes as few LISTs as
-	// it can. Not together with Namespace, Name, Limit, Exact, Whole and Since, nor for kinds that are
-	// in no namespace.
+	// it can. With more than ManyNamespaces all objects are read. Not together with Namespace, Name,
+	// Limit, Exact, Whole and Since, nor for kinds that are in no namespace.
 	Namespaces []string
 	Name       string // only the object of this name; a GET would ignore Exact
 	Labels     string // a label selector; empty: all objects

@@ -16,7 +16,7 @@ import (
 )
 
 // planLists and batchLists are how many kinds a plan lists at once: one of a whole operation, which
-// may read many objects of each, and one of a batch.
+// may read many objects of each, and one of a batch, which reads few of most.
 const (
 	planLists  = 4
 	batchLists = 16
@@ -28,7 +28,7 @@ func (p *planner) findExisting(ctx context.Context) error {
 	b := p.belonging()
 	g, ctx := task.WithContext(ctx)
 	g.SetLimit(planLists)
-	if p.Spec.Only != nil { // they are short, and units may be paused
+	if p.Spec.Only != nil { // units may be paused
 		g.SetLimit(batchLists)
 	}
 	for gk, options := range p.listedKinds() {
@@ -36,7 +36,9 @@ func (p *planner) findExisting(ctx context.Context) error {
 		if !ok {
 			k, _ = kube.FindKind(p.Kinds, gk)
 		}
-		options.Namespaces = p.listedIn(k, b)
+		if options.Namespaces, ok = p.listedIn(k, b); !ok {
+			continue
+		}
 		g.Go(func() error {
 			_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
 				p.listed(k, b, raw)

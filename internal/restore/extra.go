@@ -48,16 +48,16 @@ func (p *planner) belonging() *belonging {
 	return b
 }
 
-// listedIn returns the namespaces in which a plan lists a kind; none stands for all of them. The
-// plan of a batch lists its own: an object belongs to a unit by the name of a Cluster, or by an
-// owner, in its own namespace, and most objects of the target are of the batches before. What a
-// plan does to other Clusters is checked in all namespaces. So is, by the plan of the whole
-// operation, whether the target can list the objects of a kind that it has.
-func (p *planner) listedIn(k kube.Kind, b *belonging) []string {
+// listedIn returns the namespaces in which a plan lists a kind, none for all of them, and whether
+// it lists it at all. The plan of a batch lists its own: an object belongs to a unit by the name of
+// a Cluster, or by an owner, in its own namespace, and most objects of the target are of the
+// batches before. What a plan does to other Clusters is checked in all namespaces. So is, by the
+// plan of the whole operation, whether the target can list the objects of a kind that it has.
+func (p *planner) listedIn(k kube.Kind, b *belonging) (namespaces []string, listed bool) {
 	if p.Spec.Only == nil || !k.Namespaced || k.GroupKind == capi.Cluster {
-		return nil
+		return nil, true
 	}
-	return slices.Sorted(maps.Keys(b.namespaces))
+	return slices.Sorted(maps.Keys(b.namespaces)), len(b.namespaces) > 0
 }
 
 // unitOf returns the unit to which an object belongs by its label or an owner; "" when there is
