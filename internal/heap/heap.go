@@ -11,7 +11,8 @@ import (
 
 // The garbage that may pile up is mostGarbage, or leastPercent of what is in use when that is more.
 // So the collector runs seldom in the small heaps of most operations, while the contents of a large
-// fleet, which are in memory for a whole plan, leave the process less than twice as large.
+// fleet, which are in memory for a whole plan, leave the process less than twice as large. A bound
+// follows a heap that grows one collection late, so that mostPercent bounds it, too.
 const (
 	mostGarbage  = 64 << 20
 	leastPercent = 40

@@ -18,6 +18,7 @@ func TestTheLargerTheHeapTheLessGarbage(t *testing.T) {
 	}
 }
 
+// TestEachCollectionSetsThePercentage: the clean-up that sets it runs after more than one.
 func TestEachCollectionSetsThePercentage(t *testing.T) {
 	before := debug.SetGCPercent(77)
 	t.Cleanup(func() { debug.SetGCPercent(before) })

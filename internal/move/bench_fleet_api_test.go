@@ -241,9 +241,9 @@ func (fx *fixture) send(ctx context.Context, o copied, acknowledgements int) err
 
 // current writes an object. A controller of the target may have been faster: the request was sent
 // all the same.
-func current(ctx context.Context, k kube.Kind, u *unstructured.Unstructured, write func(context.Context, kube.Kind,
-	*unstructured.Unstructured) (*unstructured.Unstructured, error)) (*unstructured.Unstructured,
-	error) {
+func current(ctx context.Context, k kube.Kind, u *unstructured.Unstructured,
+	write func(context.Context, kube.Kind, *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
 	is, err := write(ctx, k, u)
 	if apierrors.IsConflict(err) {
 		return u, nil

@@ -125,8 +125,8 @@ func Dependants(ctx context.Context, on lister, toDelete map[string]object.Ref,
 }
 
 // ownedIn returns the namespaces in which objects may own others, none for all of them, and whether
-// they may own what is in no namespace. What is in a namespace owns only what is in the
-// same one; the garbage collector takes an owner in another namespace for one that is gone
+// they may own what is in no namespace. What is in a namespace owns only what is in the same one;
+// the garbage collector takes an owner in another namespace for one that is gone
 // (kubernetes.io/docs/concepts/overview/working-with-objects/owners-dependents).
 func ownedIn(owners map[string]object.Ref) (namespaces []string, clusterScoped bool) {
 	for _, ref := range owners {
