@@ -114,6 +114,12 @@ func (g *Graph) findMissing() {
 	}
 }
 
+// WithoutRelated returns the graph of the nodes that are not Related, which it takes over.
+func (g *Graph) WithoutRelated() *Graph {
+	nodes := slices.DeleteFunc(slices.Clone(g.Nodes), func(n *Node) bool { return n.Related })
+	return link(nodes, g.Rows, g.whole)
+}
+
 // NotRestorable returns the owners and needs of captured objects that are in the graph and cannot
 // be restored (CapturedOnly).
 func (g *Graph) NotRestorable() []Missing {

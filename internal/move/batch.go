@@ -116,7 +116,7 @@ func (m *run) keep(ctx context.Context, name string, b *batch) error {
 // it in the bucket, plans the copy, and stores the batch. There is no batch when all of them have
 // failed meanwhile. ctx ends when a unit was paused for too long, and whole with the run.
 func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
-	of *readyGroup) (*batch, error) {
+	of *readyGroup, lists *ahead) (*batch, error) {
 	unused, err := m.unused(ctx)
 	if err != nil {
 		return nil, err
@@ -139,25 +139,9 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
-	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
-		Source: m.Plan.Source, Time: r.Time}
-	findings, err := m.notPaused(r.Live, b.contents, units)
+	in, err := m.updateInput(ctx, r, units, len(unused) > 0, of, lists)
 	if err != nil {
 		return nil, err
-	}
-	owners, err := m.ownersOf(ctx, units)
-	if err != nil {
-		return nil, err
-	}
-	already, err := m.fitting(ctx, r.Live, units)
-	if err != nil {
-		return nil, err
-	}
-	in := restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
-		Spec: m.specIn(r.Live.Graph, units, len(unused) > 0), Owners: owners, Findings: findings,
-		Copied: already}
-	if of.copied != nil {
-		in.Before = readOnly{of.copied}
 	}
 	copied, err := m.planUpdate(ctx, in)
 	if err != nil {
@@ -177,6 +161,34 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	}
 	m.batches = append(m.batches, b)
 	return b, nil
+}
+
+// updateInput returns what the copy of units of a group is planned from, once they are paused.
+// unused says that what nobody uses comes with them; lists are those that were read ahead.
+func (m *run) updateInput(ctx context.Context, r *batchSnapshot, units []string, unused bool,
+	of *readyGroup, lists *ahead) (in restore.Input, err error) {
+	in = restore.Input{Snapshot: r.Live, Contents: r.Contents,
+		Source: restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
+			Source: m.Plan.Source, Time: r.Time},
+		Spec: m.specIn(r.Live.Graph, units, unused)}
+	if in.Findings, err = m.notPaused(r.Live, r.Contents, units); err != nil {
+		return in, err
+	}
+	if in.Owners, err = m.ownersOf(ctx, units); err != nil {
+		return in, err
+	}
+	if in.Copied, err = m.fitting(ctx, r.Live, units); err != nil {
+		return in, err
+	}
+	nodes, err := restore.Nodes(r.Live, in.Spec)
+	if err != nil {
+		return in, err
+	}
+	in.Reader = lists.reader(in.Copied, nodes)
+	if of.copied != nil {
+		in.Before = readOnly{of.copied}
+	}
+	return in, nil
 }
 
 // noteStates notes the states of the objects that a batch copies from its snapshot.

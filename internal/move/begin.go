@@ -14,8 +14,8 @@ import (
 // any more; the rest goes on in tails. Units that cannot be paused, or whose batch cannot be
 // planned, are unpaused: the source reconciles them while the cause is fixed, and a resume begins
 // from scratch with them.
-func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) (
-	flights []*flight) {
+func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string,
+	lists *ahead) (flights []*flight) {
 	p.quiet.Lock()
 	defer p.quiet.Unlock()
 	if p.enough(ctx) { // since it was made ready
@@ -30,7 +30,7 @@ func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string) (
 			}
 			continue
 		}
-		flights = append(flights, p.carry(ctx, of, paused))
+		flights = append(flights, p.carry(ctx, of, paused, lists))
 	}
 	for _, f := range flights {
 		_ = f.released.over(ctx)
@@ -76,12 +76,13 @@ func (p *pipeline) gather(first string, acknowledged <-chan string) []string {
 
 // carry plans the batch of units that are paused. In tails, it copies what has changed, and goes on
 // to the end.
-func (p *pipeline) carry(ctx context.Context, of *readyGroup, paused []string) *flight {
+func (p *pipeline) carry(ctx context.Context, of *readyGroup, paused []string,
+	lists *ahead) *flight {
 	p.goTogether(paused)
 	f := newFlight(paused)
 	var b *batch
 	if ctx.Err() == nil {
-		b = p.plan(ctx, paused, of)
+		b = p.plan(ctx, paused, of, lists)
 	}
 	if b == nil {
 		f.end()

@@ -59,6 +59,32 @@ func capturesOf(side Mgmt, narrow capture.Narrow) *captureCache {
 	}}
 }
 
+// finishedCapture returns a capture of a whole source that has come to an end.
+func finishedCapture(began time.Time, source *snapshot.Snapshot,
+	contents *snapshot.Contents) *sourceCapture {
+	v := &sourceCapture{began: began, source: source, contents: contents, done: make(chan struct{})}
+	close(v.done)
+	return v
+}
+
+// add puts a capture of the whole source into the cache, as if the cache had made it.
+func (l *captureCache) add(v *sourceCapture) {
+	v.source.Graph = v.source.Graph.WithoutRelated()
+	l.use(v)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latest = v
+}
+
+// use sets the graph of a capture.
+func (l *captureCache) use(v *sourceCapture) {
+	v.graph, v.enough = v.source.Graph, true
+	if l.prepare != nil {
+		v.graph, v.enough = l.prepare(v.graph)
+		v.source.Graph = v.graph
+	}
+}
+
 // after returns a capture of the whole source that began after t.
 func (l *captureCache) after(ctx context.Context, t time.Time) (*sourceCapture, error) {
 	return l.of(ctx, t, nil)
@@ -91,11 +117,19 @@ func (l *captureCache) get(ctx context.Context, t time.Time, namespaces []string
 func (l *captureCache) dropContents(of *sourceCapture) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if of != nil && l.latest == of {
+	if of != nil && of.finished() && l.latest == of {
 		without := *l.latest
 		without.contents, without.source, without.dropped = nil, nil, true
 		l.latest = &without
 	}
+}
+
+// dropLatest is dropContents for the latest capture.
+func (l *captureCache) dropLatest() {
+	l.mu.Lock()
+	latest := l.latest
+	l.mu.Unlock()
+	l.dropContents(latest)
 }
 
 // share is get for captures of this cache.
@@ -168,13 +202,8 @@ func (l *captureCache) run(ctx context.Context, v *sourceCapture) {
 	v.cutOff, v.err = true, errors.New("the capture did not come to an end") // such as a panic
 	v.source, v.contents, v.err = l.capture(ctx, v.namespaces)
 	v.cutOff = v.err != nil && ctx.Err() != nil
-	if v.err != nil {
-		return
-	}
-	v.graph, v.enough = v.source.Graph, true
-	if l.prepare != nil {
-		v.graph, v.enough = l.prepare(v.graph)
-		v.source.Graph = v.graph
+	if v.err == nil {
+		l.use(v)
 	}
 }
 

@@ -22,6 +22,7 @@ const namespacesSuffix = "-namespaces"
 // reconciles them all the time. They have no journaled state, so that a resume asks again. Objects
 // whose class is missing on the target are asked about when their batch is copied.
 func (m *run) dryRun(ctx context.Context, units []string) error {
+	defer m.captures.dropLatest() // the batches have captures of their own
 	namespaces := m.Plan.Copy
 	namespaces.Units, namespaces.Shared.Objects = nil, slices.DeleteFunc(
 		slices.Clone(namespaces.Shared.Objects), func(o restore.Object) bool {
@@ -58,7 +59,6 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	}
 	m.noteAsked(plan)
 	m.refuse(ctx, plan)
-	m.captures.dropContents(v)
 	return nil
 }
 

@@ -16,6 +16,9 @@ type flight struct {
 	released *meeting
 	// verified is over once each unit is about to be handed over, or has failed.
 	verified *meeting
+	// acknowledged is over once the target's controllers have acknowledged the release of each unit,
+	// or it has failed.
+	acknowledged *meeting
 	// atWork is over once the target's controllers work on each unit, or it has failed.
 	atWork *meeting
 	// well is over once each unit has passed post-flight but for what is reconciled seldom, or it has
@@ -26,7 +29,8 @@ type flight struct {
 
 func newFlight(units []string) *flight {
 	return &flight{units: units, released: newMeeting(units), verified: newMeeting(units),
-		atWork: newMeeting(units), well: newMeeting(units), ended: make(chan struct{})}
+		acknowledged: newMeeting(units), atWork: newMeeting(units), well: newMeeting(units),
+		ended: make(chan struct{})}
 }
 
 // meetWait is how long a unit that is verified waits for the others of its batch.
@@ -51,6 +55,7 @@ func (f *flight) meet(ctx context.Context, unit string) time.Time {
 func (f *flight) leave(unit string) {
 	f.released.leave(unit)
 	f.verified.leave(unit)
+	f.acknowledged.leave(unit)
 	f.atWork.leave(unit)
 	f.well.leave(unit)
 }
@@ -68,6 +73,7 @@ func (f *flight) leaveOthers(stay []restore.Unit) {
 func (f *flight) passed() {
 	f.released.end()
 	f.verified.end()
+	f.acknowledged.end()
 	f.atWork.end()
 	f.well.end()
 }

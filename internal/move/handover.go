@@ -7,6 +7,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 func handOverStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "hand-over"} }
@@ -55,10 +56,16 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 		if err := m.holdLock(ctx, u.Name, false); err != nil {
 			return err
 		}
+		var armed task.Group
+		defer armed.Finish()
+		armed.Go(func() error {
+			m.arm(ctx, u.Name) // the list may have been edited since the pause
+			return nil
+		})
 		if err := m.unchanged(ctx, u.Name, b, f.meet(limited, u.Name)); err != nil {
 			return err
 		}
-		m.arm(ctx, u.Name) // the list may have been edited since the pause
+		armed.Finish()
 		if limited.Err() != nil {
 			return context.Cause(limited)
 		}

@@ -39,6 +39,16 @@ func (t *meeting) over(ctx context.Context) error {
 	}
 }
 
+// isOver reports whether all units have come, or left.
+func (t *meeting) isOver() bool {
+	select {
+	case <-t.all:
+		return true
+	default:
+		return false
+	}
+}
+
 // end takes all units off the list.
 func (t *meeting) end() {
 	t.mu.Lock()

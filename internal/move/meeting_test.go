@@ -107,8 +107,8 @@ func TestARightIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestUnitsThatWereSeenAtWorkMakeRoom: at first for one, then for one more each time, up to the
-// limit; the first one that fails ends it, and later two in a row.
+// TestUnitsThatWereSeenAtWorkMakeRoom: the first one is alone, four may follow it, and more each
+// time, up to the limit; the first one that fails ends it, and later two in a row.
 func TestUnitsThatWereSeenAtWorkMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &run{Tuning: restore.Tuning{Concurrency: 3}, results: results{atWork: map[string]bool{},
@@ -148,7 +148,22 @@ func TestUnitsThatWereSeenAtWorkMakeRoom(t *testing.T) {
 				t.Errorf("after %d failures in a row there is room: %t", i+1, !want)
 			}
 		}
-		p = &pipeline{run: m, unseen: p.unseen}
+		p = &pipeline{run: m}
+		m.Tuning.Concurrency = 8
+		for i, tt := range []struct {
+			units int
+			after time.Duration
+		}{{1, 0}, {2, time.Minute}, {2, 0}, {1, time.Minute}} {
+			if was := time.Now(); !p.haveRoom(t.Context(), tt.units) || time.Since(was) != tt.after {
+				t.Errorf("%d: room for %d after %s, want %s", i, tt.units, time.Since(was), tt.after)
+			}
+			var units []string
+			for n := range tt.units {
+				units = append(units, fmt.Sprint("eight/", i, n))
+			}
+			release(units...)
+		}
+		p = &pipeline{run: m}
 		first := newFlight([]string{"n/first"})
 		first.end()
 		if p.unseen = []*flight{first}; p.haveRoom(t.Context(), 1) {

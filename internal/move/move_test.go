@@ -325,6 +325,44 @@ func TestContentsOfACaptureMayBeDropped(t *testing.T) {
 	}
 }
 
+// TestCaptureOfThePlanServesItsRun, but for what is captured by relation alone, until its contents
+// are dropped or somebody needs a newer one.
+func TestCaptureOfThePlanServesItsRun(t *testing.T) {
+	captured, prepared := 0, 0
+	l := &captureCache{capture: func(context.Context, []string) (*snapshot.Snapshot,
+		*snapshot.Contents, error) {
+		captured++
+		return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, &snapshot.Contents{}, nil
+	}, prepare: func(g *graph.Graph) (*graph.Graph, bool) {
+		prepared++
+		return g, true
+	}}
+	related := node("HelmRelease", "a", "1", "1")
+	related.Related = true
+	secret := node("Secret", "a", "2", "1")
+	began := time.Now()
+	l.add(finishedCapture(began, &snapshot.Snapshot{Graph: graph.New([]*graph.Node{related, secret},
+		nil)}, &snapshot.Contents{}))
+	v, err := l.of(t.Context(), began, []string{"any"})
+	if err != nil || captured != 0 || prepared != 1 {
+		t.Fatalf("%d captures, %d prepared, %v", captured, prepared, err)
+	}
+	if len(v.graph.Nodes) != 1 || v.graph.Node(secret.Ref) == nil || v.source.Graph != v.graph {
+		t.Errorf("its graph has %v", v.graph.Nodes)
+	}
+	l.dropLatest()
+	if v, err = l.graphOf(t.Context(), began, nil); err != nil || captured != 0 || v.contents != nil {
+		t.Errorf("%d captures, contents %v, %v", captured, v.contents, err)
+	}
+	if _, err = l.of(t.Context(), began, nil); err != nil || captured != 1 {
+		t.Errorf("%d captures for one who needs contents, %v", captured, err)
+	}
+	l.add(finishedCapture(began, &snapshot.Snapshot{Graph: graph.New(nil, nil)}, nil))
+	if _, err = l.of(t.Context(), time.Now(), nil); err != nil || captured != 2 {
+		t.Errorf("%d captures for one who needs a newer one, %v", captured, err)
+	}
+}
+
 // TestCaptureThatIsNotEnoughIsFollowedByAWideOne, which serves those who ask later, too.
 func TestCaptureThatIsNotEnoughIsFollowedByAWideOne(t *testing.T) {
 	cache := func(count *int) *captureCache {

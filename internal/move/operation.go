@@ -93,7 +93,7 @@ func (p *StoredPlan) CheckEnds(op catalog.Operation, e Ends) error {
 // changes nothing when the plan is blocked or is not the one that the operator has seen. Errors:
 // those of NewPlan, restore.Plan.Admit and Resume.
 func Run(ctx context.Context, o Options, r Request) error {
-	plan, err := NewPlan(ctx, o.Ends, r.Spec)
+	plan, seen, err := newPlan(ctx, o.Ends, r.Spec)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,10 @@ func Run(ctx context.Context, o Options, r Request) error {
 		stored); err != nil {
 		return err
 	}
-	return execute(ctx, o, stored)
+	if len(plan.Suspend) > 0 {
+		seen = nil // their owners may apply something until they are suspended
+	}
+	return execute(ctx, o, stored, seen)
 }
 
 // Resume executes a stored plan: it skips steps that are done in the journal. It may run again
@@ -119,7 +122,7 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, false); err != nil {
 		return err
 	}
-	return execute(ctx, o, stored)
+	return execute(ctx, o, stored, nil)
 }
 
 // GoForward brings the units that were handed over to their end on the target, while the source

@@ -20,7 +20,8 @@ import (
 // and are retired.
 
 // readyAhead is how many times Tuning.Concurrency units are made ready at most before they are
-// paused, while none of them is ready yet.
+// paused, while there is nothing else to do: none of them is ready yet, or those that are released
+// are not seen at work.
 const readyAhead = 2
 
 // pipeline is the way of units through a run: in groups they are made ready, in batches paused.
@@ -51,6 +52,7 @@ type readyGroup struct {
 	nodes  map[string][]*graph.Node
 	copied *snapshot.Contents // those of the pre-copy; may be nil
 	around *neighbours        // as look shows them; may be nil
+	seen   *snapshot.Snapshot // of which copied are the contents; may be nil
 	// written is over once nothing but waits for acknowledgements is left to do for a unit.
 	written *meeting
 	work    task.Group
@@ -78,7 +80,8 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 		of, units := p.nextBatch(ctx, size)
 		if len(units) > 0 {
 			p.awaitCalm(ctx)
-			flights := p.begin(ctx, of, units)
+			lists := p.readAhead(ctx, of, units)
+			flights := p.begin(ctx, of, units, lists)
 			p.forget()
 			if len(flights) == 0 && p.stuck(len(units)) { // none could be paused
 				break
@@ -101,13 +104,20 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 	}
 }
 
-// haveRoom waits until so many further units may be paused. Of those that are released and not seen
-// at work there may be one more than were seen at work before, up to Tuning.Concurrency, and twice
-// as many may be at work and not well. So what is wrong with the controllers of the target shows on
-// few workload clusters. A canary is retired first. haveRoom reports false when nothing comes on.
+// ramp is how many more units may be released and not seen at work for each one that was: after the
+// first one four.
+const ramp = 3
+
+// haveRoom waits until so many further units may be paused. The first one is alone until it was
+// seen at work. Then more and more may be released and not seen at work (ramp), up to
+// Tuning.Concurrency, and twice as many may be at work and not well. So what is wrong with the
+// controllers of the target shows on few workload clusters. A canary is retired first. haveRoom
+// reports false when nothing comes on.
 func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
-	for len(p.unseen) > 0 && count(p.unseen)+units > min(p.seen+1, p.Tuning.Concurrency) {
+	for len(p.unseen) > 0 && count(p.unseen)+units > min(ramp*p.seen+1, p.Tuning.Concurrency) {
 		f := p.unseen[0]
+		for !f.atWork.isOver() && p.makeReady(ctx, true) { // else both sides would be idle
+		}
 		_ = f.atWork.over(ctx)
 		p.unseen = p.unseen[1:]
 		p.seen += len(f.units)
@@ -129,17 +139,18 @@ func (p *pipeline) haveRoom(ctx context.Context, units int) bool {
 	return true
 }
 
-// mostCalm is how long the next batch waits at most for the last one to be at work on the target,
-// although there is room: the controllers of both sides are busy until then, so that its pause
-// would be longer.
+// mostCalm is how long the next batch waits at most until the target has acknowledged the release
+// of the last one, although there is room: the controllers of both sides are busy until then, so
+// that its pause would be longer.
 const mostCalm = 3 * time.Second
 
-// awaitCalm waits until the last batch is at work on the target, for mostCalm at most.
+// awaitCalm waits until the target has acknowledged the release of the last batch, for mostCalm at
+// most.
 func (p *pipeline) awaitCalm(ctx context.Context) {
 	if len(p.unseen) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, mostCalm)
 		defer cancel()
-		_ = p.unseen[len(p.unseen)-1].atWork.over(ctx)
+		_ = p.unseen[len(p.unseen)-1].acknowledged.over(ctx)
 	}
 }
 
@@ -165,26 +176,25 @@ func (p *pipeline) unitsLeft() bool {
 	return p.coming > 0 || len(p.arrived) > 0 || len(p.waiting) > 0
 }
 
-// makeReady locks and copies the next group, and returns once it is written to the target. It does
-// so before the last units that are ready are paused. With idle, which says that none is ready, it
-// goes on with further groups until one is. Units that cannot be locked fail.
-func (p *pipeline) makeReady(ctx context.Context, idle bool) {
-	for len(p.waiting) > 0 && !p.enough(ctx) && !p.awaitsCanary() {
-		begun, most := p.coming+len(p.arrived), p.Tuning.Concurrency/2
-		if idle {
-			most = readyAhead*p.Tuning.Concurrency - len(p.waiting[0])
-		}
-		if begun > 0 && begun > most {
-			return
-		}
-		of := p.run.makeReady(ctx, p.waiting[0], p.arrivals)
-		p.coming += len(p.waiting[0])
-		p.groups, p.waiting = append(p.groups, of), p.waiting[1:]
-		_ = of.written.over(ctx)
-		if !idle || len(p.arrivals) > 0 {
-			return
-		}
+// makeReady locks and copies the next group, returns once it is written to the target, and reports
+// whether it did. It does so before the last units that are ready are paused, and with idle, when
+// there is nothing else to do, further ahead. Units that cannot be locked fail.
+func (p *pipeline) makeReady(ctx context.Context, idle bool) bool {
+	if len(p.waiting) == 0 || p.enough(ctx) || p.awaitsCanary() {
+		return false
 	}
+	begun, most := p.coming+len(p.arrived), p.Tuning.Concurrency/2
+	if idle {
+		most = readyAhead*p.Tuning.Concurrency - len(p.waiting[0])
+	}
+	if begun > 0 && begun > most {
+		return false
+	}
+	of := p.run.makeReady(ctx, p.waiting[0], p.arrivals)
+	p.coming += len(p.waiting[0])
+	p.groups, p.waiting = append(p.groups, of), p.waiting[1:]
+	_ = of.written.over(ctx)
+	return true
 }
 
 // awaitsCanary reports whether the canary was begun and is not retired yet.
@@ -227,6 +237,9 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 		seen := m.lookAround(ctx, of, locked)
 		if len(locked) > 0 && ctx.Err() == nil {
 			of.copied = m.preCopy(ctx, locked, of.look, of.written)
+		}
+		if of.copied != nil && seen != nil {
+			of.seen = seen.source
 		}
 		m.captures.dropContents(seen)
 		of.written.end()
@@ -315,7 +328,7 @@ func (p *pipeline) drop(unit string) {
 func (p *pipeline) forget() {
 	for _, g := range p.groups {
 		if len(g.units) == 0 {
-			g.copied, g.nodes, g.around, g.look = nil, nil, nil, look{}
+			g.copied, g.nodes, g.around, g.seen, g.look = nil, nil, nil, nil, look{}
 		}
 	}
 }
@@ -347,8 +360,7 @@ func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
 			note(a)
 			none = false
 		case <-idle:
-			if len(p.arrivals) == 0 {
-				p.makeReady(ctx, true)
+			for len(p.arrivals) == 0 && p.makeReady(ctx, true) {
 			}
 		case <-late:
 			return false
@@ -365,13 +377,14 @@ func (p *pipeline) arrive(ctx context.Context, late <-chan time.Time) bool {
 // plan plans the batch of units that are paused, and returns nil when it cannot. The snapshot and
 // the plan of a batch are no step: they change neither side. A run that dies before the batch is
 // stored plans it again.
-func (p *pipeline) plan(ctx context.Context, paused []string, of *readyGroup) *batch {
+func (p *pipeline) plan(ctx context.Context, paused []string, of *readyGroup,
+	lists *ahead) *batch {
 	number := len(p.batches) + 1
 	limited, cancel := p.limitBatch(ctx, paused)
 	defer cancel()
 	var b *batch
 	err := task.Call(func() (err error) {
-		b, err = p.planBatch(limited, ctx, number, paused, of)
+		b, err = p.planBatch(limited, ctx, number, paused, of, lists)
 		return err
 	})
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -69,10 +70,24 @@ func (p *Plan) Digest() string {
 // NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
 // Findings are in the plan; an error means that planning itself failed.
 func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
+	plan, _, err := newPlan(ctx, e, spec)
+	return plan, err
+}
+
+// newPlan is NewPlan, and returns the capture of the source as well.
+func newPlan(ctx context.Context, e Ends, spec Spec) (*Plan, *sourceCapture, error) {
+	began := time.Now()
 	source, contents, err := snapshot.CaptureInMemory(ctx, e.Source.options)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	p, err := e.planFrom(ctx, spec, source, contents)
+	return p, finishedCapture(began, source, contents), err
+}
+
+// planFrom plans a move of what a capture of the source has.
+func (e Ends) planFrom(ctx context.Context, spec Spec, source *snapshot.Snapshot,
+	contents *snapshot.Contents) (*Plan, error) {
 	nodes, err := restore.Nodes(source, spec.copySpec(nil))
 	if err != nil {
 		return nil, err
@@ -104,11 +119,19 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	return p, nil
 }
 
-// planCopy plans a copy to the target. It sets the fields of in that describe the target.
-func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, error) {
-	in.Target, in.Reader, in.Prober = e.Target.Side, e.Target.Reader, e.Target.Prober
+// toTarget sets the fields of in that describe the target, but for a Reader that is set.
+func (e Ends) toTarget(in restore.Input) restore.Input {
+	if in.Target, in.Prober = e.Target.Side, e.Target.Prober; in.Reader == nil {
+		in.Reader = e.Target.Reader
+	}
 	in.Kinds, in.Providers, in.Schemas = e.Target.Kinds, e.Target.Providers, e.Target.schemas
 	in.Source.StoreID, in.Modifiers = e.Store.ID(), e.Modifiers
+	return in
+}
+
+// planCopy plans a copy to the target, see toTarget.
+func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, error) {
+	in = e.toTarget(in)
 	in.OwnerDials = e.dialOwners(ctx, in)
 	returning, err := e.returning(ctx, in)
 	if err != nil {

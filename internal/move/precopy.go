@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -244,6 +245,17 @@ func (m *run) fitting(ctx context.Context, s *snapshot.Snapshot, units []string)
 	return copied, nil
 }
 
+// copiedOf returns the UIDs of what the pre-copies of units have created.
+func (m *run) copiedOf(units []string) map[object.Ref]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	copied := map[object.Ref]string{}
+	for _, unit := range units {
+		maps.Copy(copied, m.pre.uids[unit])
+	}
+	return copied
+}
+
 // copyOnceMore removes the pre-copy of a unit, which is then copied whole in its pause.
 func (m *run) copyOnceMore(ctx context.Context, unit, why string) error {
 	m.warnPreCopy(ctx, unit, why+": it is copied once more, in its pause")
@@ -281,5 +293,6 @@ func (m *run) planUpdate(ctx context.Context, in restore.Input) (*restore.Plan, 
 	if !again {
 		return plan, nil
 	}
+	in.Reader = nil // that of the plan may remember what was removed
 	return m.planCopy(ctx, in)
 }

@@ -147,11 +147,16 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	return m, m.loadBatches(ctx)
 }
 
-// execute is Resume without the record of the direction.
-func execute(ctx context.Context, o Options, stored *StoredPlan) error {
+// execute is Resume without the record of the direction. seen is the capture from which the plan
+// was just made; nil when it was not.
+func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCapture) error {
 	m, err := newRun(ctx, o, stored)
 	if err != nil {
 		return err
+	}
+	if seen != nil {
+		m.began = seen.began
+		m.captures.add(seen)
 	}
 	if err := m.suspendGitOps(ctx); err != nil {
 		return err

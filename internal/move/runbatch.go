@@ -110,9 +110,10 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 				m.giveBack(ctx, b, u)
 				f.leave(u.Name)
 			},
-			OnError:  m.noteAtOnce,
-			OnAtWork: func(u restore.Unit) { m.arrive(u, m.results.atWork, f.atWork) },
-			OnWell:   func(u restore.Unit) { m.arrive(u, m.results.well, f.well) },
+			OnError:        m.noteAtOnce,
+			OnAcknowledged: func(u restore.Unit) { f.acknowledged.leave(u.Name) },
+			OnAtWork:       func(u restore.Unit) { m.arrive(u, m.results.atWork, f.atWork) },
+			OnWell:         func(u restore.Unit) { m.arrive(u, m.results.well, f.well) },
 			OnBlocked: func(u restore.Unit) {
 				m.mu.Lock()
 				defer m.mu.Unlock()

@@ -145,6 +145,9 @@ type Hooks struct {
 	OnWritten func(u Unit)
 	// OnReleased is called for each unit once its controllers may work on it. It may be nil.
 	OnReleased func(u Unit)
+	// OnAcknowledged is called for each released unit once its controllers have acknowledged the end
+	// of its pause, where they publish that. It may be nil.
+	OnAcknowledged func(u Unit)
 	// OnAtWork is called for each released unit once its controllers are at work, before they have
 	// made every condition good again. It may be nil.
 	OnAtWork func(u Unit)

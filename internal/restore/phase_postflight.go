@@ -157,6 +157,9 @@ func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait wai
 			return err
 		}
 	}
+	if r.Hooks.OnAcknowledged != nil {
+		r.Hooks.OnAcknowledged(u)
+	}
 	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
