@@ -104,11 +104,15 @@ func (r ahead) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 
 // readAhead plans units of a group from what was copied of them, for the lists of the target alone,
 // and returns what the Reader of their plan in the pause is made of: nil when it could not, or a
-// shared object is not on the target yet, which another batch may create meanwhile. What is on the
-// target may be aheadAge older for that plan. The run verifies what it finds, and overwrites
-// nothing that it does not know.
+// shared object that somebody uses is not on the target yet, which another batch may create
+// meanwhile. What is on the target may be aheadAge older for that plan. The run verifies what it
+// finds, and overwrites nothing that it does not know.
 func (m *run) readAhead(ctx context.Context, of *readyGroup, units []string) *ahead {
 	if of.seen == nil {
+		return nil
+	}
+	unused, err := m.unused(ctx, units)
+	if err != nil {
 		return nil
 	}
 	copied := m.copiedOf(units)
@@ -116,11 +120,11 @@ func (m *run) readAhead(ctx context.Context, of *readyGroup, units []string) *ah
 	r := &ahead{remembered: lists, at: time.Now(), copied: maps.Clone(copied),
 		refs: map[object.Ref]bool{}}
 	var plan *restore.Plan
-	err := task.Call(func() (err error) {
+	err = task.Call(func() (err error) {
 		plan, err = restore.NewPlan(ctx, m.toTarget(restore.Input{Snapshot: of.seen,
 			Contents: readOnly{of.copied}, Before: readOnly{of.copied}, Reader: lists,
 			Source: restore.Snapshot{Source: m.Plan.Source, Time: of.seen.Envelope.Time},
-			Spec:   m.specIn(of.seen.Graph, units, false), Asked: m.askedAbout(units),
+			Spec:   m.specIn(of.seen.Graph, units, unused), Asked: m.askedAbout(units),
 			Copied: copied}))
 		return err
 	})
@@ -129,7 +133,7 @@ func (m *run) readAhead(ctx context.Context, of *readyGroup, units []string) *ah
 	}
 	for _, u := range append([]restore.Unit{plan.Shared}, plan.Units...) {
 		for _, o := range u.Objects {
-			if u.Name == "" && o.Action == restore.Create {
+			if u.Name == "" && o.Action == restore.Create && !slices.Contains(unused, o.Ref) {
 				return nil
 			}
 			r.refs[o.Ref] = true

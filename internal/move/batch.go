@@ -117,7 +117,7 @@ func (m *run) keep(ctx context.Context, name string, b *batch) error {
 // failed meanwhile. ctx ends when a unit was paused for too long, and whole with the run.
 func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	of *readyGroup, lists *ahead) (*batch, error) {
-	unused, err := m.unused(ctx)
+	unused, err := m.unused(ctx, units)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	if err := b.setIDs(m.Store); err != nil {
 		return nil, err
 	}
-	in, err := m.updateInput(ctx, r, units, len(unused) > 0, of, lists)
+	in, err := m.updateInput(ctx, r, units, unused, of, lists)
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +164,9 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 }
 
 // updateInput returns what the copy of units of a group is planned from, once they are paused.
-// unused says that what nobody uses comes with them; lists are those that were read ahead.
-func (m *run) updateInput(ctx context.Context, r *batchSnapshot, units []string, unused bool,
-	of *readyGroup, lists *ahead) (in restore.Input, err error) {
+// unused moves with them; lists are those that were read ahead.
+func (m *run) updateInput(ctx context.Context, r *batchSnapshot, units []string,
+	unused []object.Ref, of *readyGroup, lists *ahead) (in restore.Input, err error) {
 	in = restore.Input{Snapshot: r.Live, Contents: r.Contents,
 		Source: restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 			Source: m.Plan.Source, Time: r.Time},

@@ -31,6 +31,7 @@ func (p *pipeline) begin(ctx context.Context, of *readyGroup, units []string,
 			continue
 		}
 		flights = append(flights, p.carry(ctx, of, paused, lists))
+		lists = nil // this batch creates shared objects that the next one may move as well
 	}
 	for _, f := range flights {
 		_ = f.released.over(ctx)

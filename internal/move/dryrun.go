@@ -104,7 +104,16 @@ func (m *run) askedAbout(units []string) map[object.Ref]bool {
 	return asked
 }
 
-// askedOnce asks for each right once in a run: each batch has plans that need to know.
+// asksOnce returns ends of which the target is asked for each right once: a run has many plans that
+// need to know.
+func (e Ends) asksOnce() Ends {
+	if _, already := e.Target.Prober.(*askedOnce); !already && e.Target.Prober != nil {
+		e.Target.Prober = &askedOnce{Prober: e.Target.Prober, answers: map[string]bool{}}
+	}
+	return e
+}
+
+// askedOnce remembers the rights that there are.
 type askedOnce struct {
 	Prober
 	mu      sync.Mutex

@@ -218,8 +218,10 @@ func setOf(operator string, names []string) string {
 // an object belongs to, and who shares it, depends on all that need it. It is not enough when the
 // units need something by now that was left out, or share something that they did not, which those
 // that were left out may not need any more, or miss something that may be there, or when a workload
-// cluster came since, of which not all is read.
-func (n *neighbours) complete(g *graph.Graph, units []string) (whole *graph.Graph, enough bool) {
+// cluster came since, of which not all is read; nor when what also moves needs something that was
+// left out.
+func (n *neighbours) complete(g *graph.Graph, units []string, also ...object.Ref) (
+	whole *graph.Graph, enough bool) {
 	narrow, mine := n.narrow(units), n.mine(units)
 	nodes, old := slices.Clone(g.Nodes), map[object.Ref]bool{}
 	for _, node := range n.graph.Nodes {
@@ -245,6 +247,13 @@ func (n *neighbours) complete(g *graph.Graph, units []string) (whole *graph.Grap
 		needs[node.Ref] = true
 		was := n.graph.Node(node.Ref)
 		if old[node.Ref] || node.Shared && (was == nil || !was.Shared) {
+			return whole, false
+		}
+	}
+	for _, node := range whole.Select(nil, func(node *graph.Node) bool {
+		return slices.Contains(also, node.Ref)
+	}) {
+		if old[node.Ref] {
 			return whole, false
 		}
 	}

@@ -200,6 +200,16 @@ func TestGraphHasTheNeighboursThatWereNotRead(t *testing.T) {
 			}
 		})
 	}
+	now := build()
+	now["unused"] = &graph.Node{Ref: template("unused"), UID: "unused"}
+	names(now["unused"], template("labelled"))
+	around := neighboursOf(link(build()), []string{mine}, []string{"team"})
+	for _, also := range [][]object.Ref{nil, {template("unused")}} {
+		_, enough := around.complete(link(now, "other", "labelled"), []string{mine}, also...)
+		if enough != (also == nil) {
+			t.Errorf("what was not read is needed by %v, which moves with it; it is enough: %v", also, enough)
+		}
+	}
 }
 
 // TestNamespaceIsReadWholeOnceForManyGroups: what is known of the neighbours is read again when it

@@ -93,6 +93,7 @@ func (p *StoredPlan) CheckEnds(op catalog.Operation, e Ends) error {
 // changes nothing when the plan is blocked or is not the one that the operator has seen. Errors:
 // those of NewPlan, restore.Plan.Admit and Resume.
 func Run(ctx context.Context, o Options, r Request) error {
+	o.Ends = o.asksOnce()
 	plan, seen, err := newPlan(ctx, o.Ends, r.Spec)
 	if err != nil {
 		return err

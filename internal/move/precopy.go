@@ -123,7 +123,7 @@ func (m *run) planPreCopy(ctx context.Context, units []string, v *sourceCapture)
 	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: readOnly{v.contents},
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   m.specIn(v.graph, units, false), Owners: owners, Asked: m.askedAbout(units)})
+		Spec:   m.specIn(v.graph, units, nil), Owners: owners, Asked: m.askedAbout(units)})
 	if err != nil {
 		return nil, err
 	}

@@ -138,9 +138,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		m.noteAsked(&m.Plan.Copy)
 	}
 	m.leaveObjects()
-	if o.Target.Prober != nil {
-		m.Target.Prober = &askedOnce{Prober: o.Target.Prober, answers: map[string]bool{}}
-	}
+	m.Ends = m.asksOnce()
 	if err := m.loadPreCopies(ctx); err != nil {
 		return nil, err
 	}

@@ -75,9 +75,9 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 // store (invariant I2), and adds it to the index. It has the scope of the operation, and holds the
 // namespaces of the units, with what they need of others: so its cost, which is part of the pause,
 // does not depend on the size of the source, and without their neighbours, of which these may have
-// many. With unused, which move with the units although they do not need them, it holds the
-// namespaces of these as well, and all that they have; and the whole source when these are more
-// than it takes less time to list one by one.
+// many. Of unused, which move with the units although they do not need them, it holds the
+// namespaces as well; and the whole source when these are more than it takes less time to list one
+// by one.
 func (m *run) takeSnapshot(ctx context.Context, units []string, unused []object.Ref,
 	of *readyGroup) (r *batchSnapshot, err error) {
 	o := m.Source.options
@@ -88,7 +88,7 @@ func (m *run) takeSnapshot(ctx context.Context, units []string, unused []object.
 	narrow := false
 	if len(namespaces) <= kube.ManyNamespaces {
 		o.Scope.Namespaces, o.ListScope = namespaces, true
-		if narrow = of.around != nil && !of.around.wide && len(unused) == 0; narrow {
+		if narrow = of.around != nil && !of.around.wide; narrow {
 			o.Narrow = of.around.narrow(units)
 		}
 	}
@@ -99,7 +99,7 @@ func (m *run) takeSnapshot(ctx context.Context, units []string, unused []object.
 	r = &batchSnapshot{narrow: narrow}
 	r.Result, err = createVerified(ctx, o)
 	if err == nil && narrow {
-		if r.Live.Graph, r.narrow = of.around.complete(r.Live.Graph, units); !r.narrow {
+		if r.Live.Graph, r.narrow = of.around.complete(r.Live.Graph, units, unused...); !r.narrow {
 			o.Narrow, of.around.wide = capture.Narrow{}, true
 			r.Result, err = createVerified(ctx, o)
 		}

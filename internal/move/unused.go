@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -10,14 +11,21 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// unused returns the shared objects of the plan that no unit uses, such as a class that nothing is
-// made of now, and that no batch has brought to the target. They move because their namespaces do,
-// or everything, with the next batch.
-func (m *run) unused(ctx context.Context) ([]object.Ref, error) {
+// unused returns the shared objects of the plan that no unit is known to use, such as a class that
+// nothing is made of now, that no batch has brought to the target, and that move with these units.
+// They move because their namespaces do, or everything. Those in a namespace that has workload
+// clusters of the plan, and that are not paused ahead (pauseShared), move with the first batch from
+// there, so that no pause is longer because of other namespaces; all others with the next batch.
+func (m *run) unused(ctx context.Context, units []string) ([]object.Ref, error) {
+	here, later := m.namespacesOf(units[0]), m.namespacesOfPlan() // units go together
 	var unused []object.Ref
 	for _, o := range m.Plan.Copy.Shared.Objects {
-		if o.Action != restore.Skip && len(o.Users) == 0 &&
-			o.GroupKind() != kube.NamespaceKind.GroupKind {
+		switch {
+		case o.Action == restore.Skip, len(o.Users) > 0,
+			o.GroupKind() == kube.NamespaceKind.GroupKind:
+		case later[o.Namespace] && !slices.Contains(here, o.Namespace) &&
+			!m.Rows.Row(o.GroupKind()).PausedShared:
+		default:
 			unused = append(unused, o.Ref)
 		}
 	}
@@ -37,6 +45,20 @@ func (m *run) unused(ctx context.Context) ([]object.Ref, error) {
 	return slices.DeleteFunc(unused, func(r object.Ref) bool { return moved[r] }), nil
 }
 
+// namespacesOfPlan returns the namespaces in which the plan has workload clusters, or objects of
+// them.
+func (m *run) namespacesOfPlan() map[string]bool {
+	found := map[string]bool{}
+	for _, u := range m.Plan.Copy.Units {
+		namespace, _, _ := strings.Cut(u.Name, "/")
+		found[namespace] = true
+		for _, namespace := range m.namespaces[u.Name] {
+			found[namespace] = true
+		}
+	}
+	return found
+}
+
 func namespacesOfRefs(refs []object.Ref) (found []string) {
 	for _, r := range refs {
 		if r.Namespace != "" {
@@ -47,15 +69,11 @@ func namespacesOfRefs(refs []object.Ref) (found []string) {
 	return slices.Compact(found)
 }
 
-// specIn returns the spec of the copy of units from a graph that has their namespaces and no
-// others: the plan may select what it does not have. With unused it selects what of the plan nobody
-// uses as well.
-func (m *run) specIn(g *graph.Graph, units []string, unused bool) restore.Spec {
+// specIn returns the spec of the copy of units, and of what moves with them although they do not
+// use it, from a graph that has their namespaces and no others: the plan may select what it does
+// not have.
+func (m *run) specIn(g *graph.Graph, units []string, unused []object.Ref) restore.Spec {
 	spec := m.Plan.Spec.copySpec(units)
-	all := spec.Selection
-	if unused && len(all.Namespaces) == 0 && len(all.Workloads) == 0 && all.Selector == "" {
-		return spec
-	}
 	var there, keys []object.Key
 	for _, unit := range units {
 		key, _ := object.ParseKey(unit)
@@ -67,11 +85,6 @@ func (m *run) specIn(g *graph.Graph, units []string, unused bool) restore.Spec {
 	if len(there) == 0 {
 		there = keys // an error says that they are gone; one of several must not fail the others
 	}
-	spec.Selection = restore.Selection{Workloads: there}
-	for _, namespace := range all.Namespaces {
-		if unused && g.Node(object.Ref{Kind: kube.NamespaceKind.Kind, Name: namespace}) != nil {
-			spec.Selection.Namespaces = append(spec.Selection.Namespaces, namespace)
-		}
-	}
+	spec.Selection, spec.Also = restore.Selection{Workloads: there}, unused
 	return spec
 }

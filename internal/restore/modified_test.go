@@ -210,6 +210,9 @@ func TestACatalogHasNoValuesOfModifiers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want, err := json.Marshal(plan); err != nil || !bytes.Equal(bytes.TrimSpace(text), want) {
+		t.Errorf("the stored plan is not the plan: %v\n%s\n%s", err, text, want)
+	}
 	if !bytes.Contains(text, []byte(plan.Spec.Modifiers)) || plan.Spec.Modifiers == "" {
 		t.Error("the plan has no digest of the modifiers")
 	}

@@ -56,6 +56,9 @@ type Spec struct {
 	// Only are the units ("namespace/name") of the selection to plan, where a move has batches; nil
 	// means all.
 	Only []string `json:"only,omitempty"`
+	// Also are selected besides the selection, with all that they need, as far as the snapshot has
+	// them.
+	Also []object.Ref `json:"also,omitempty"`
 }
 
 // Action is what happens to an object.

@@ -22,7 +22,7 @@ func (e *SelectionError) Hint() string { return e.Has }
 
 // selectNodes returns the nodes of a selection and all that they need, by ref.
 func selectNodes(g *graph.Graph, spec Spec) ([]*graph.Node, error) {
-	nodes, err := selectAll(g, spec.Selection)
+	nodes, err := selectAll(g, spec.Selection, spec.Also)
 	if err != nil || spec.Only == nil {
 		return nodes, err
 	}
@@ -32,7 +32,7 @@ func selectNodes(g *graph.Graph, spec Spec) ([]*graph.Node, error) {
 	}), nil
 }
 
-func selectAll(g *graph.Graph, s Selection) ([]*graph.Node, error) {
+func selectAll(g *graph.Graph, s Selection, also []object.Ref) ([]*graph.Node, error) {
 	if s.everything() {
 		return slices.Clone(g.Nodes), nil
 	}
@@ -51,8 +51,13 @@ func selectAll(g *graph.Graph, s Selection) ([]*graph.Node, error) {
 			units[c.Key().String()] = true
 		}
 	}
+	besides := map[object.Ref]bool{}
+	for _, r := range also {
+		besides[r] = true
+	}
 	return g.Select(units, func(n *graph.Node) bool {
-		return n.Unit == "" && n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace)
+		return n.Unit == "" && n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace) ||
+			besides[n.Ref]
 	}), nil
 }
 
