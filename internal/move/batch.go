@@ -56,6 +56,9 @@ type objectState struct {
 	// noticed before its removal. Batches of older versions have none, nor has a Binding, which
 	// its controller alone writes, also after its Cluster is gone; nor a unit that is retired.
 	Desired string `json:"desired,omitempty"`
+	// NoFinalizers: it had none in this version. It is known of shared objects, and of those that
+	// have Desired.
+	NoFinalizers bool `json:"noFinalizers,omitempty"`
 }
 
 func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
@@ -203,13 +206,17 @@ func (m *run) noteStates(b *batch, r *snapshot.Result) error {
 			}
 			v.Content = b.contentID(text)
 		}
-		if n.Unit != "" && !o.Late && !m.Rows.Row(n.GroupKind()).BoundToCluster {
+		ofUnit := n.Unit != "" && !o.Late && !m.Rows.Row(n.GroupKind()).BoundToCluster
+		if ofUnit || n.Unit == "" {
 			u, err := decode(r.Contents, n.Ref)
-			if err == nil {
-				v.Desired, err = b.desiredID(m.Rows, u)
-			}
 			if err != nil {
 				return err
+			}
+			v.NoFinalizers = len(u.GetFinalizers()) == 0
+			if ofUnit {
+				if v.Desired, err = b.desiredID(m.Rows, u); err != nil {
+					return err
+				}
 			}
 		}
 		b.Source[n.Ref.String()] = v

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -201,10 +202,20 @@ func (c *checker) tryOwners(ctx context.Context) error {
 	return nil
 }
 
-// try asks about one object, as it was captured.
+// try asks about one object. Of a custom kind the patch is asked about as well when this object has
+// no finalizers: others of its kind may have some.
 func (r *dryRemoval) try(ctx context.Context, c *checker) error {
 	k, _ := kube.FindKind(c.Source.Kinds, r.node.GroupKind())
-	err := restore.Remove(ctx, captured{contents: c.contents}, r, k, r.node.Ref, "", "",
+	source := captured{contents: c.contents}
+	was := metav1.ObjectMeta{UID: types.UID(r.node.UID), Finalizers: []string{"any"}}
+	if k.Group == "" {
+		live, err := source.Get(ctx, k, r.node.Namespace, r.node.Name)
+		if err != nil {
+			return err
+		}
+		was.ResourceVersion, was.Finalizers = live.GetResourceVersion(), live.GetFinalizers()
+	}
+	err := restore.Remove(ctx, source, r, k, r.node.Ref, was,
 		func(*unstructured.Unstructured) error { return nil })
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.node.Ref, err)

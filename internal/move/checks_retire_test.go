@@ -108,6 +108,21 @@ func TestWhatTheSourceWouldNotRemoveIsReported(t *testing.T) {
 	}
 }
 
+// TestSecretsWithoutFinalizersAreDeletedOnly: a policy that keeps Secrets from being changed does
+// not keep a workload cluster from being moved.
+func TestSecretsWithoutFinalizersAreDeletedOnly(t *testing.T) {
+	for finalizers, want := range map[string]int{"": 0, `,"finalizers":["f"]`: 1} {
+		c := sourceOf(t, anObject("v1", "Secret", "s",
+			`"metadata":{"name":"s","uid":"u","resourceVersion":"7"`+finalizers+`}`))
+		c.Source.Kinds = []kube.Kind{kube.SecretKind}
+		c.Source.Prober = &admission{patch: apierrors.NewForbidden(schema.GroupResource{}, "s",
+			errors.New("a policy denied the request"))}
+		if findings := found(t, c, checkRetirement); len(findings) != want {
+			t.Errorf("finalizers %q: %v, want %d", finalizers, findings, want)
+		}
+	}
+}
+
 // DryRunUpdate implements Prober.
 func (a *admission) DryRunUpdate(_ context.Context, k kube.Kind, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {

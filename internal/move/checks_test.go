@@ -32,7 +32,10 @@ func sourceOf(t *testing.T, jsons ...string) *checker {
 	contents := objects{}
 	for _, text := range jsons {
 		o := gjson.Parse(text)
-		group, _, _ := strings.Cut(o.Get("apiVersion").String(), "/")
+		group, _, custom := strings.Cut(o.Get("apiVersion").String(), "/")
+		if !custom {
+			group = ""
+		}
 		if !gjson.Valid(text) || o.Get("kind").String() == "" {
 			t.Fatalf("no object: %s", text)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -205,16 +206,22 @@ func (fx *fixture) testRetiredLast(t *testing.T) {
 	fx.report(fx.ended(false, st))
 }
 
-// between is a Remover in which something happens before the first deletion.
+// between is a Remover in which something may happen before the first deletion.
 type between struct {
 	restore.Remover
-	happens func()
-	deletes int
+	happens          func()
+	patches, deletes int
+}
+
+func (b *between) PatchMetadata(ctx context.Context, k kube.Kind, namespace, name string,
+	metadata map[string]any) (*unstructured.Unstructured, error) {
+	b.patches++
+	return b.Remover.PatchMetadata(ctx, k, namespace, name, metadata)
 }
 
 func (b *between) Delete(ctx context.Context, k kube.Kind, namespace, name string, uid types.UID,
 	resourceVersion string) error {
-	if b.deletes++; b.deletes == 1 {
+	if b.deletes++; b.deletes == 1 && b.happens != nil {
 		b.happens()
 	}
 	return b.Remover.Delete(ctx, k, namespace, name, uid, resourceVersion)
@@ -223,19 +230,26 @@ func (b *between) Delete(ctx context.Context, k kube.Kind, namespace, name strin
 // testPrecondition: clusterctl deletes by the name alone. Here a controller puts its finalizer back
 // on an object that is about to be deleted, and never sees the object as being deleted.
 func (fx *fixture) testPrecondition(t *testing.T) {
-	ref := fx.one("Machine", classyUnits[0])
-	k, was := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
-	deleted := fx.watchDeleted(fx.at)
-	b := &between{Remover: fx.source().Writer(), happens: func() {
-		fx.change(fx.at, ref, func(u *unstructured.Unstructured) {
-			u.SetFinalizers([]string{"example.test/back"})
-		})
-	}}
-	must(t, restore.Remove(t.Context(), fx.source().Reader(), b, k, ref, was.GetUID(), "",
-		func(*unstructured.Unstructured) error { return nil }))
-	fx.report(deleted())
-	if _, err := fx.source().Reader().Get(t.Context(), k, ref.Namespace,
-		ref.Name); !apierrors.IsNotFound(err) || b.deletes != 2 {
-		t.Errorf("after %d deletions: %v", b.deletes, err)
+	for _, kind := range []string{"DevMachine", "Machine"} { // which owns the other one
+		ref := fx.one(kind, classyUnits[0])
+		fx.change(fx.at, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
+		k, live := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
+		was := metav1.ObjectMeta{UID: live.GetUID()}
+		if kind == "DevMachine" { // without finalizers in this version
+			was.ResourceVersion = live.GetResourceVersion()
+		}
+		deleted := fx.watchDeleted(fx.at)
+		b := &between{Remover: fx.source().Writer(), happens: func() {
+			fx.change(fx.at, ref, func(u *unstructured.Unstructured) {
+				u.SetFinalizers([]string{"example.test/back"})
+			})
+		}}
+		must(t, restore.Remove(t.Context(), fx.source().Reader(), b, k, ref, was,
+			func(*unstructured.Unstructured) error { return nil }))
+		fx.report(deleted())
+		if _, err := fx.source().Reader().Get(t.Context(), k, ref.Namespace,
+			ref.Name); !apierrors.IsNotFound(err) || b.deletes != 2 {
+			t.Errorf("after %d deletions: %v", b.deletes, err)
+		}
 	}
 }

@@ -75,7 +75,7 @@ func (b *batch) desiredID(rows *capi.Table, u *unstructured.Unstructured) (strin
 func (b *batch) forget(unit string) {
 	for ref, was := range b.Source {
 		if was.Unit == unit && was.Desired != "" {
-			was.Desired = ""
+			was.Desired, was.NoFinalizers = "", false
 			b.Source[ref] = was
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -192,7 +193,8 @@ func TestAPIRemoveByUIDLeavesAnotherObject(t *testing.T) {
 	ref := fx.one("MachineHealthCheck", classyUnits[0])
 	k, was := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
 	remove := func(uid types.UID, version string) error {
-		return restore.Remove(t.Context(), fx.source().Reader(), fx.source().Writer(), k, ref, uid, version,
+		return restore.Remove(t.Context(), fx.source().Reader(), fx.source().Writer(), k, ref,
+			metav1.ObjectMeta{UID: uid, ResourceVersion: version, Finalizers: []string{"any"}},
 			func(*unstructured.Unstructured) error { return errOther })
 	}
 	if err := remove("another", ""); !errors.Is(err, errOther) {
@@ -210,6 +212,28 @@ func TestAPIRemoveByUIDLeavesAnotherObject(t *testing.T) {
 		t.Errorf("it is there: %v", err)
 	}
 	must(t, remove(was.GetUID(), was.GetResourceVersion())) // once more
+}
+
+// TestAPIRemoveWritesNothingBeforeADeletion: what has no finalizers is deleted, and annotated only
+// when a webhook or a policy refuses that.
+func TestAPIRemoveWritesNothingBeforeADeletion(t *testing.T) {
+	fx := newFixture(t, "no-finalizers")
+	allow := fx.denyOn(fx.source(), "DELETE", "asks-for-annotation", "machines",
+		`"`+restore.AnnotationDeleteForMove+`" in oldObject.metadata.?annotations.orValue({})`)
+	for kind, patches := range map[string]int{"MachineHealthCheck": 0, "Machine": 1} {
+		ref := fx.one(kind, classyUnits[0])
+		fx.change(fx.at, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
+		k, was := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
+		b := &between{Remover: fx.source().Writer()}
+		must(t, restore.Remove(t.Context(), fx.source().Reader(), b, k, ref,
+			metav1.ObjectMeta{UID: was.GetUID(), ResourceVersion: was.GetResourceVersion()},
+			func(*unstructured.Unstructured) error { return errOther }))
+		if _, err := fx.source().Reader().Get(t.Context(), k, ref.Namespace, ref.Name); b.patches !=
+			patches || !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %d patches, want %d: %v", kind, b.patches, patches, err)
+		}
+	}
+	allow()
 }
 
 var errOther = errors.New("another object")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -114,14 +115,7 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 // it. So is a shared object that differs from that of the target.
 func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Object,
 	was objectState) error {
-	uid, version := types.UID(was.UID), ""
-	if was.Desired != "" || was.Unit == "" {
-		version = was.ResourceVersion
-	}
-	if o.GroupKind() == capi.Cluster {
-		uid = "" // it has the lock
-	}
-	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, uid, version,
+	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, knownOf(o, was),
 		func(live *unstructured.Unstructured) error { return m.mayRemove(ctx, b, o, live) })
 	kept, differs := errors.AsType[*keptError](err)
 	switch {
@@ -136,6 +130,23 @@ func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Objec
 		return fmt.Errorf("%s: %w", o.Ref, err)
 	}
 	return nil
+}
+
+// knownOf returns what is known of an object for its removal; nothing when it has to be read first:
+// a Cluster has the lock, and of Secrets and ConfigMaps those are always compared that are shared,
+// or may have finalizers.
+func knownOf(o restore.Object, was objectState) (known metav1.ObjectMeta) {
+	if o.GroupKind() == capi.Cluster || o.Group == "" && (was.Unit == "" || !was.NoFinalizers) {
+		return known
+	}
+	known.UID = types.UID(was.UID)
+	if was.Desired != "" || was.Unit == "" {
+		known.ResourceVersion = was.ResourceVersion
+	}
+	if !was.NoFinalizers {
+		known.Finalizers = []string{"which are not known"}
+	}
+	return known
 }
 
 // mayRemove checks an object right before its removal: it must be the one that was copied, nobody

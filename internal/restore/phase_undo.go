@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -314,7 +315,7 @@ var (
 )
 
 func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
-	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, "", "",
+	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, metav1.ObjectMeta{},
 		func(live *unstructured.Unstructured) error {
 			switch {
 			case r.checkOurs(o.Ref, live) != nil:

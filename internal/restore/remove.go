@@ -2,12 +2,15 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,42 +33,86 @@ type Remover interface {
 }
 
 // Remove deletes an object without ever showing it to a controller as being deleted: it empties
-// the finalizers and deletes the object in the version of that answer, or not at all. check is
-// called before each try and must accept the object. An object that has uid, and version unless
-// that is empty, needs no check, and is not read first. Infrastructure is not touched; what the
-// object owns must be gone before. An object that is not there is no error.
+// the finalizers and deletes the object in the version of that answer, or not at all. An object
+// that has none is deleted in its version, and gets AnnotationDeleteForMove only when that is
+// refused. check is called before each try and must accept the object. An object that has the UID
+// of was, and its resourceVersion unless that is empty, needs no check, and is not read first. The
+// finalizers of was are those in that version, or any where they are not known. Infrastructure is
+// not touched; what the object owns must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
-	uid types.UID, version string, check func(live *unstructured.Unstructured) error) error {
-	prepare := func(uid types.UID, version string) (*unstructured.Unstructured, error) {
-		metadata := map[string]any{"uid": uid, "finalizers": nil,
-			"annotations": map[string]any{AnnotationDeleteForMove: ""}}
-		if version != "" {
-			metadata["resourceVersion"] = version
-		}
-		return w.PatchMetadata(ctx, k, ref.Namespace, ref.Name, metadata)
-	}
-	_, err := request(ctx, k.GroupKind, func() (live *unstructured.Unstructured, err error) {
-		if uid != "" && k.Group != "" {
-			live, err = prepare(uid, version)
-		}
-		// Another version is a conflict, and another UID is one or not valid, which depends on the kind.
-		if live == nil && (err == nil || apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
-			if live, err = reader.Get(ctx, k, ref.Namespace, ref.Name); err == nil {
-				err = check(live)
+	was metav1.ObjectMeta, check func(live *unstructured.Unstructured) error) error {
+	r := removal{w: w, kind: k, ref: ref}
+	_, err := request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+		if was.UID != "" {
+			// Another version is a conflict, and another UID is one or not valid, which depends on the
+			// kind.
+			err := r.remove(ctx, was.UID, was.ResourceVersion, len(was.Finalizers) > 0)
+			if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+				return nil, err
 			}
-			if err == nil && (k.Group != "" || len(live.GetFinalizers()) > 0) {
-				live, err = prepare(live.GetUID(), live.GetResourceVersion())
-			}
+		}
+		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
+		if err == nil {
+			err = check(live)
 		}
 		if err != nil {
-			return nil, err // what was being deleted already is gone with its last finalizer
+			return nil, err
 		}
-		return live, w.Delete(ctx, k, ref.Namespace, ref.Name, live.GetUID(), live.GetResourceVersion())
+		return nil, r.remove(ctx, live.GetUID(), live.GetResourceVersion(), len(live.GetFinalizers()) > 0)
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
+	if apierrors.IsNotFound(err) && !isDenied(err) {
+		return nil // what was being deleted already is gone with its last finalizer
 	}
 	return err
+}
+
+// removal is the removal of one object.
+type removal struct {
+	w    Remover
+	kind kube.Kind
+	ref  object.Ref
+}
+
+// remove deletes the object, after a patch if it has finalizers, or if the deletion is refused
+// without the annotation. Any version counts when it is empty: it may have finalizers in another.
+func (r removal) remove(ctx context.Context, uid types.UID, version string, finalizers bool) error {
+	var refused error
+	if !finalizers && version != "" {
+		refused = r.w.Delete(ctx, r.kind, r.ref.Namespace, r.ref.Name, uid, version)
+		if !isRefused(refused) {
+			return refused
+		}
+	}
+	metadata := map[string]any{"uid": uid, "finalizers": nil,
+		"annotations": map[string]any{AnnotationDeleteForMove: ""}}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	live, err := r.w.PatchMetadata(ctx, r.kind, r.ref.Namespace, r.ref.Name, metadata)
+	if isRefused(err) && refused != nil {
+		return refused // the patch was for the deletion alone
+	}
+	if err != nil {
+		return err
+	}
+	return r.w.Delete(ctx, r.kind, r.ref.Namespace, r.ref.Name, live.GetUID(),
+		live.GetResourceVersion())
+}
+
+// isRefused reports whether an API server refuses a deletion, which a webhook may allow once the
+// object has AnnotationDeleteForMove.
+func isRefused(err error) bool {
+	_, answered := errors.AsType[*apierrors.StatusError](err)
+	return isDenied(err) || answered && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) &&
+		!kube.Transient(err)
+}
+
+// isDenied reports whether a webhook has denied a request. Its answer has any code
+// (k8s.io/apiserver v0.36, pkg/admission/plugin/webhook/errors/statuserror.go).
+func isDenied(err error) bool {
+	s, answered := errors.AsType[*apierrors.StatusError](err)
+	return answered && strings.Contains(s.ErrStatus.Message, "admission webhook ") &&
+		strings.Contains(s.ErrStatus.Message, " denied the request")
 }
 
 // unlisted is the finding about a kind that our credentials may not list. It is about everything

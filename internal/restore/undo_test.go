@@ -188,7 +188,7 @@ func TestUndoRemovesWhatWasCreatedWhereverItDied(t *testing.T) {
 			}
 			deaths++
 		}
-		if got := left(x.target); !slices.Equal(got, []string{"ConfigMap/one/theirs"}) || deaths < 5 {
+		if got := left(x.target); !slices.Equal(got, []string{"ConfigMap/one/theirs"}) || deaths < 4 {
 			t.Errorf("dies after a write %v: %d deaths, left %v", after, deaths, got)
 		}
 	}
