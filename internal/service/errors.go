@@ -161,6 +161,7 @@ var mappings = []mapping{
 	{as[*store.KeyError], ReasonIdentity},
 	{as[*store.TrustError], ReasonSignature},
 	{as[*store.CorruptError], ReasonDamaged},
+	{is(store.ErrRecordGone), ReasonDamaged},
 	{isNoStore, ReasonStoreMissing},
 	{as[*store.FormatError], ReasonUnsupported},
 	{isAmbiguousSnapshot, ReasonAmbiguous},

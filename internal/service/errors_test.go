@@ -20,6 +20,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -119,6 +120,8 @@ func TestErrorsOfPackagesHaveReasons(t *testing.T) {
 		{"deadline", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), ReasonInternal, false},
 		{"context deadline", fmt.Errorf("read: %w", context.DeadlineExceeded), ReasonTimeout, false},
 		{"other ends", fmt.Errorf("resume: %w", &move.OtherEndsError{}), ReasonUsage, true},
+		{"a prune whose record is gone", fmt.Errorf("prunes/p: %w", store.ErrRecordGone), ReasonDamaged,
+			true},
 		{"anything else", errors.New("boom"), ReasonInternal, false},
 	}
 	for _, tt := range tests {

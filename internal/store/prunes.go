@@ -205,7 +205,17 @@ func (s *Store) putPruneRecord(ctx context.Context, before Pruned, removed map[s
 // ErrRecordGone says that the record that was just written is gone again. Another prune has
 // replaced it by one that says the same, if this process slept for an hour in between; otherwise
 // somebody deleted it.
-var ErrRecordGone = errors.New("the record of what is removed is gone again")
+var ErrRecordGone error = recordGoneError{}
+
+type recordGoneError struct{}
+
+func (recordGoneError) Error() string { return "the record of what is removed is gone again" }
+
+// Hint says what to do next.
+func (recordGoneError) Hint() string {
+	return "no snapshot was removed: see that nobody, and no rule of the bucket, deletes what is " +
+		"new in its folder prunes/, and prune again"
+}
 
 // replaceRecords removes the records that the one under key replaces, and returns the storage's
 // time of that one. ErrRecordGone.
