@@ -133,7 +133,13 @@ func pausedTrial(t *testing.T) *trial {
 				"name":"w"}]},
 			"spec":{"clusterName":"w"}}`, ns)
 	}
-	x := newTrial(t, twoTenantsOwning(t, machine("one"), machine("two")), newMemory(t, "target",
+	source := twoTenantsOwning(t, machine("one"), machine("two"))
+	for ref, u := range source.objects {
+		if ref.Kind == "Cluster" {
+			u.SetFinalizers([]string{"cluster.cluster.x-k8s.io"})
+		}
+	}
+	x := newTrial(t, source, newMemory(t, "target",
 		`{"kind":"Namespace","metadata":{"name":"one","labels":{"team":"one"}}}`,
 		`{"kind":"ConfigMap","metadata":{"namespace":"one","name":"theirs"}}`))
 	x.spec.NoRelease = true
@@ -188,7 +194,7 @@ func TestUndoRemovesWhatWasCreatedWhereverItDied(t *testing.T) {
 			}
 			deaths++
 		}
-		if got := left(x.target); !slices.Equal(got, []string{"ConfigMap/one/theirs"}) || deaths < 4 {
+		if got := left(x.target); !slices.Equal(got, []string{"ConfigMap/one/theirs"}) || deaths < 5 {
 			t.Errorf("dies after a write %v: %d deaths, left %v", after, deaths, got)
 		}
 	}
