@@ -182,7 +182,7 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
 		if limit <= 0 {
 			limit = DefaultWait
 		}
-		err = f.Pauser.Await(ctx, nodes, "the controllers to acknowledge the fence", limit, 0,
+		err = f.Pauser.Await(ctx, nil, nodes, "the controllers to acknowledge the fence", limit, 0,
 			f.Pauser.NotPaused)
 	}
 	if err == nil {

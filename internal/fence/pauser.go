@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,8 +12,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/task"
 )
 
 // Reader reads objects of a management cluster.
@@ -157,17 +153,6 @@ func (p *Pauser) NotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	return ""
 }
 
-// Await polls nodes, with at most longest between two polls (0: the default of restore.Wait), until
-// none has a problem. An object that is gone has none. Errors: *restore.WaitError after limit.
-func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string,
-	limit, longest time.Duration, problem Problem) error {
-	var seen kube.Seen
-	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, limit, longest, nodes,
-		func(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, string, error) {
-			return p.problems(ctx, nodes, &seen, problem)
-		})
-}
-
 // WithPause returns the nodes of kinds with a pause that we know.
 func (p *Pauser) WithPause(nodes []*graph.Node) []*graph.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
@@ -175,81 +160,4 @@ func (p *Pauser) WithPause(nodes []*graph.Node) []*graph.Node {
 		pause := p.rows.Row(n.GroupKind()).Pause
 		return !ok || pause.Passive() || pause.Late()
 	})
-}
-
-// Problems returns the nodes that have a problem, and the text of one of them. Those of which
-// WithPause returns none have none.
-func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Problem) (
-	left []*graph.Node, first string, err error) {
-	return p.problems(ctx, nodes, nil, problem)
-}
-
-// problems is Problems for a caller that reads nothing older than it has seen it before.
-func (p *Pauser) problems(ctx context.Context, nodes []*graph.Node, seen *kube.Seen,
-	problem Problem) (left []*graph.Node, first string, err error) {
-	var mu sync.Mutex
-	g, ctx := task.WithContext(ctx)
-	g.SetLimit(16)
-	nodes = p.WithPause(nodes)
-	read := p.readTogether(ctx, nodes, seen)
-	for _, n := range nodes {
-		p.slots <- struct{}{}
-		g.Go(func() error {
-			defer func() { <-p.slots }()
-			why, err := p.problem(ctx, n, read[n.Ref], seen, problem)
-			if err != nil {
-				return fmt.Errorf("%s: %w", n.Ref, err)
-			}
-			if why != "" {
-				mu.Lock()
-				defer mu.Unlock()
-				left = append(left, n)
-				if first == "" {
-					first = n.Ref.String() + ": " + why
-				}
-			}
-			return nil
-		})
-	}
-	// first: in which order a return reads a variable and calls a function is not specified
-	err = g.Wait()
-	return left, first, err
-}
-
-// readTogether reads the objects of workload clusters by their label, and returns the bytes of
-// those for which that pays (kube.Labeled).
-func (p *Pauser) readTogether(ctx context.Context, nodes []*graph.Node,
-	seen *kube.Seen) map[object.Ref][]byte {
-	var labeled []kube.LabeledObject
-	for _, n := range nodes {
-		if k, ok := kube.FindKind(p.kinds, n.GroupKind()); ok && n.Cluster != "" {
-			labeled = append(labeled, kube.LabeledObject{Kind: k, Ref: n.Ref,
-				Label: capi.LabelClusterName + "=" + n.Cluster})
-		}
-	}
-	return p.labeled.Read(ctx, labeled, seen)
-}
-
-// problem says what is wrong with an object; "" when nothing is, or when it is gone. read is what
-// was just read of it; it is read here when that is nil.
-func (p *Pauser) problem(ctx context.Context, n *graph.Node, read []byte, seen *kube.Seen,
-	find Problem) (string, error) {
-	if read != nil {
-		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON(read); err != nil {
-			return "", kube.SafeError(n.GroupKind(), err)
-		}
-		return find(n, u), nil
-	}
-	k, _ := kube.FindKind(p.kinds, n.GroupKind())
-	u, err := seen.Get(ctx, p.reader, k, n.Ref)
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil && kube.Transient(err):
-		return err.Error(), nil
-	case err != nil:
-		return "", err
-	}
-	return find(n, u), nil
 }

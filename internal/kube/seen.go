@@ -91,6 +91,16 @@ func (s *Seen) note(ref object.Ref, version string) {
 	s.versions[ref] = version
 }
 
+// Forget has all objects read as they are now.
+func (s *Seen) Forget() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.versions = nil
+}
+
 // forget has objects read as they are now.
 func (s *Seen) forget(refs []object.Ref) {
 	if s == nil {

@@ -40,7 +40,7 @@ const (
 // errors, what fn returns. After an error it is not known which changes fn has seen.
 func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	fn func(deleted bool, raw []byte) error) error {
-	w := watcher{reader: r, kind: k, fn: fn}
+	w := watcher{reader: r, kind: k, fn: fn, seconds: watchSeconds}
 	var err error
 	if w.at, err = ParseVersion(from); err == nil {
 		w.to, err = ParseVersion(to)
@@ -105,16 +105,25 @@ func ParseVersion(v string) (uint64, error) {
 type watcher struct {
 	reader *Reader
 	kind   Kind
-	fn     func(bool, []byte) error
-	at, to uint64 // fn has seen all changes up to at
+	// namespace, labels and name pick what is watched; those that are empty do not.
+	namespace, labels, name string
+	fn                      func(deleted bool, raw []byte) error
+	at, to                  uint64 // fn has seen all changes up to at
+	seconds                 int    // of one request
 }
 
 // once watches until fn has seen all changes or the request ends, which is no error.
 func (w *watcher) once(ctx context.Context) error {
-	body, err := w.reader.client.Get().AbsPath(w.kind.Path("")).
+	request := w.reader.client.Get().AbsPath(w.kind.Path(w.namespace)).
 		Param("watch", "true").Param("resourceVersion", strconv.FormatUint(w.at, 10)).
-		Param("allowWatchBookmarks", "true").Param("timeoutSeconds", strconv.Itoa(watchSeconds)).Stream(
-		streamed(ctx))
+		Param("allowWatchBookmarks", "true").Param("timeoutSeconds", strconv.Itoa(w.seconds))
+	if w.labels != "" {
+		request = request.Param("labelSelector", w.labels)
+	}
+	if w.name != "" {
+		request = request.Param("fieldSelector", "metadata.name="+w.name)
+	}
+	body, err := request.Stream(streamed(ctx))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -28,19 +29,19 @@ func (m *run) awaitPaused(ctx context.Context, unit string, from look, known []*
 	if err := m.pauseNewcomers(ctx, unit, nodes, known); err != nil {
 		return nil, err
 	}
-	return nodes, m.awaitAcknowledged(ctx, nodes, limit)
+	return nodes, m.awaitAcknowledged(ctx, nil, nodes, limit)
 }
 
-// pollsPaused is the longest time between two polls while a unit is paused. The last one ends the
-// wait, so that it is short.
+// pollsPaused is the longest time between two polls while a unit is paused and watches do not show
+// all of it (kube.Waiting). The last poll ends the wait, so that it is short.
 const pollsPaused = 300 * time.Millisecond
 
 // awaitAcknowledged waits until objects of a unit have acknowledged the pause and no provider
-// blocks the move, and then for Tuning.Settle if controllers of some publish nothing. It polls the
-// Cluster at first, and the others once that has acknowledged it. A controller that has
+// blocks the move, and then for Tuning.Settle if controllers of some publish nothing. It waits for
+// the Cluster at first, and for the others once that has acknowledged it. A controller that has
 // acknowledged the pause of an object is in the middle of nothing with it, since it reconciles an
 // object once at a time. What is written all the same is found before the hand-over (unchanged).
-func (m *run) awaitAcknowledged(ctx context.Context, nodes []*graph.Node,
+func (m *run) awaitAcknowledged(ctx context.Context, f *kube.Followed, nodes []*graph.Node,
 	limit time.Duration) error {
 	var silent atomic.Bool
 	problem := noteSilent(&silent, m.pauser.NotPaused)
@@ -53,7 +54,8 @@ func (m *run) awaitAcknowledged(ctx context.Context, nodes []*graph.Node,
 		return isCluster(n)
 	})
 	for _, nodes := range [][]*graph.Node{cluster, others} {
-		err := m.await(ctx, nodes, acknowledgement, limit-time.Since(began), pollsPaused, problem)
+		err := m.pauser.Await(ctx, f, nodes, acknowledgement, limit-time.Since(began), pollsPaused,
+			problem)
 		if err != nil {
 			return err
 		}
@@ -128,7 +130,7 @@ func noteSilent(silent *atomic.Bool, problem fence.Problem) fence.Problem {
 
 // await polls objects of the source until problem returns "" for all of them. An object that is
 // gone has no problem.
-func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
-	limit, longest time.Duration, problem fence.Problem) error {
-	return m.pauser.Await(ctx, nodes, what, limit, longest, problem)
+func (m *run) await(ctx context.Context, nodes []*graph.Node, what string, limit time.Duration,
+	problem fence.Problem) error {
+	return m.pauser.Await(ctx, nil, nodes, what, limit, 0, problem)
 }

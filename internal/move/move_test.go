@@ -113,17 +113,21 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 // Groups grow in any fleet.
 func TestBatchesOfALargeFleetAreLarger(t *testing.T) {
 	for _, tt := range []struct {
-		units, concurrency int
-		groups             []int // the first ones
-		batch              int
+		units, concurrency, together int
+
+		groups []int // the first ones
+		batch  int
 	}{
-		{units: 6, concurrency: 8, groups: []int{1, 2, 3}, batch: 2},
+		{units: 6, concurrency: 8, groups: []int{1, 2, 3}, batch: 1},
 		{units: 100, concurrency: 8, groups: []int{1, 2, 4, 8, 8}, batch: 4},
 		{units: 1000, concurrency: 8, groups: []int{1, 2, 4, 8, 8}, batch: 8},
 		{units: 1000, concurrency: 3, groups: []int{1, 2, 3, 3}, batch: 3},
 		{units: 6, concurrency: 1, groups: []int{1, 1}, batch: 1},
+		{units: 6, concurrency: 8, together: 2, groups: []int{1, 2, 3}, batch: 2},
+		{units: 6, concurrency: 1, together: 2, groups: []int{1, 1}, batch: 1},
 	} {
-		m := &run{Plan: &Plan{}, Tuning: restore.Tuning{Concurrency: tt.concurrency}}
+		m := &run{Plan: &Plan{}, Tuning: restore.Tuning{Concurrency: tt.concurrency,
+			Together: tt.together}}
 		for i := range tt.units {
 			m.Plan.Copy.Units = append(m.Plan.Copy.Units, restore.Unit{Name: fmt.Sprint("n/", i)})
 		}

@@ -368,5 +368,5 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 func (o order) tuning() restore.Tuning {
 	return restore.Tuning{Canary: o.Canary, Concurrency: o.Concurrency, MaxPause: o.MaxPause,
 		MaxFailures: o.MaxFailures, Settle: 20 * time.Millisecond,
-		Gather: cmp.Or(o.Gather, time.Minute), Wait: 30 * time.Second}
+		Together: 2, Gather: cmp.Or(o.Gather, time.Minute), Wait: 30 * time.Second}
 }

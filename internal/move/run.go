@@ -1,6 +1,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,11 +20,10 @@ import (
 // yet seen at work there, when Tuning names no number.
 const DefaultConcurrency = 8
 
-// The units of a batch are paused together. One more for each fleetOfOne units of the move.
+// The units of a batch are paused together: one for each fleetOfOne units of the move.
 const (
-	fleetOfOne    = 25
-	leastTogether = 2
-	mostTogether  = 8
+	fleetOfOne   = 25
+	mostTogether = 8
 )
 
 // run is one run of a move.
@@ -272,8 +272,8 @@ func (m *run) unplanned() [][]string {
 // batchSize is how many units are paused together, after the first one, which is alone. A small
 // fleet has short pauses, and a large one few snapshots.
 func (m *run) batchSize() int {
-	return min(max(len(m.Plan.Copy.Units)/fleetOfOne, leastTogether), mostTogether,
-		m.Tuning.Concurrency)
+	size := min(max(len(m.Plan.Copy.Units)/fleetOfOne, 1), mostTogether)
+	return min(cmp.Or(m.Tuning.Together, size), m.Tuning.Concurrency)
 }
 
 // enough reports whether no further batch is begun: the run is cancelled, the canary failed,

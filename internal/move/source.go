@@ -150,6 +150,8 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err := m.awaitFirst(ctx, nodes); err != nil {
 			return err
 		}
+		followed := m.pauser.Follow(ctx, nodes)
+		defer followed.Close()
 		if err := together.wait(ctx, unit); err != nil {
 			return err
 		}
@@ -160,9 +162,10 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err := m.pauseOwn(ctx, unit, ref, nodes); err != nil {
 			return err
 		}
+		followed.Versions().Forget() // what is polled is read as it is after the pause
 		limited, cancel := m.limitBatch(ctx, []string{unit})
 		defer cancel()
-		err = m.awaitAcknowledged(limited, nodes, m.pauseWait())
+		err = m.awaitAcknowledged(limited, followed, nodes, m.pauseWait())
 		return errors.Join(m.tooLong(err), h.SetUnit(catalog.UnitPaused))
 	})
 }
@@ -170,7 +173,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 // awaitFirst waits for the acknowledgements of what PauseFirst has paused.
 func (m *run) awaitFirst(ctx context.Context, nodes []*graph.Node) error {
 	return m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, m.pauseWait(),
-		0, m.pauser.NotPaused))
+		m.pauser.NotPaused))
 }
 
 // sourceUnit returns the Cluster and the objects of a unit, as a look shows them.
@@ -272,7 +275,7 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		return err
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.pauseWait(),
-		0, problem)
+		problem)
 }
 
 // unpause undoes the pause of a unit of the source, and its lock. With wait it waits until the
@@ -373,7 +376,6 @@ func (m *run) mayReturn(ctx context.Context, unit string) error {
 // finding: the source itself is what it was.
 func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again", m.Tuning.Wait,
-		0,
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !capi.PublishesPause(u.Object) {
 				return ""

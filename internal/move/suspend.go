@@ -119,9 +119,10 @@ func (m *run) suspendOwner(ctx context.Context, h *catalog.StepHandle, owner obj
 // awaitIdle waits until no tool is applying the objects of a suspended owner any more.
 func (m *run) awaitIdle(ctx context.Context) error {
 	return restore.Wait(ctx, restore.WaitError{Side: "source",
-		What: "the tools of suspended owners to end their work"}, m.Tuning.Wait, 0,
-		m.Plan.Suspend,
-		func(ctx context.Context, all []Suspension) (left []Suspension, first string, err error) {
+		What: "the tools of suspended owners to end their work"}, kube.Waiting[Suspension]{
+		Objects: m.Plan.Suspend, Limit: m.Tuning.Wait,
+		Judge: func(ctx context.Context, all []Suspension, _ map[object.Ref][]byte) (
+			left []Suspension, first string, err error) {
 			for _, s := range all {
 				k, _ := kube.FindKind(m.Source.Kinds, s.Owner.GroupKind())
 				u, err := m.Source.Reader.Get(ctx, k, s.Owner.Namespace, s.Owner.Name)
@@ -140,7 +141,7 @@ func (m *run) awaitIdle(ctx context.Context) error {
 				}
 			}
 			return left, first, nil
-		})
+		}})
 }
 
 // resumeGitOps gives the owners back that the move suspended, those below first. With units that

@@ -34,6 +34,9 @@ type Tuning struct {
 	// MaxPause is of a move: a unit that is not handed over so long after its pause is given back to
 	// the source; 0 means no limit. Package move heeds it.
 	MaxPause time.Duration
+	// Together is of a move: how many units are paused together, at most Concurrency; 0 means one for
+	// each 25 units of the move, and at most 8. Package move heeds it.
+	Together int
 	// Gather is of a move: how long a unit that is ready waits for those before it in the plan, so
 	// that they are paused together; 0 means one second. Package move heeds it.
 	Gather time.Duration

@@ -74,10 +74,11 @@ func (r *run) acknowledging(ctx context.Context, u Unit) (wanted, silent []Objec
 	return wanted, silent, nil
 }
 
-// awaitPause waits until the pause of each object is acknowledged.
+// awaitPause waits until the pause of each object is acknowledged. What is copied while the source
+// is at work is read once more after that.
 func (r *run) awaitPause(ctx context.Context, objects []Object) error {
 	return r.wait(ctx, objects, "the target's controllers to acknowledge the pause",
-		unseenPause)
+		r.Hooks.PreCopy == nil, unseenPause)
 }
 
 // unseenPause says that a controller of the target has not acknowledged the pause of an object.

@@ -92,11 +92,17 @@ func (r *run) postFlight(ctx context.Context, u Unit, atWork func()) error {
 // waitHealthy waits until the controllers are at work, calls atWork, and waits until no object of
 // the unit has a problem.
 func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork func()) error {
-	wait, err := r.postFlightWait(ctx, u)
+	prompt, slow := r.byPace(objects)
+	awaited, err := r.awaitedInStage(objects)
 	if err != nil {
 		return err
 	}
-	if err := r.waitAtWork(ctx, u, objects, wait); err != nil {
+	wait, followed, err := r.postFlightWait(ctx, u, awaited)
+	if err != nil {
+		return err
+	}
+	defer followed.Close()
+	if err := r.waitAtWork(ctx, u, awaited, wait); err != nil {
 		return err
 	}
 	atWork()
@@ -106,14 +112,14 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 		return err
 	}
 	unhealthy := r.problemOf(ctx, u, len(held) > 0)
-	prompt, slow := r.byPace(objects)
-	if err := wait(prompt, unhealthy); err != nil {
+	if err := wait(prompt, true, unhealthy); err != nil {
 		return err
 	}
 	if r.Hooks.OnWell != nil {
 		r.Hooks.OnWell(u)
 	}
-	return wait(slow, unhealthy)
+	followed.Close() // it shows none of the others
+	return wait(slow, true, unhealthy)
 }
 
 // problemOf returns the function that says what is wrong with an object of a released unit. held:
@@ -146,14 +152,31 @@ func (r *run) byPace(objects []Object) (prompt, slow []Object) {
 	return prompt, slow
 }
 
-// waitAtWork waits until the controllers have acknowledged the end of the pause, for each object
-// that publishes it. Objects of rate-limited controllers are left to the post-flight. Then it waits
+// awaitedInStage returns those of objects whose controllers acknowledge the end of a pause, and do
+// so soon.
+func (r *run) awaitedInStage(objects []Object) (awaited []Object, err error) {
+	prompt, _ := r.byPace(objects)
+	for _, o := range prompt {
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+		if err != nil {
+			return nil, err
+		}
+		if capi.PublishesPause(source.Object) && !o.Paused {
+			awaited = append(awaited, o)
+		}
+	}
+	return awaited, nil
+}
+
+// waitAtWork waits until the controllers have acknowledged the end of the pause of objects
+// (awaitedInStage). Those of rate-limited controllers are left to the post-flight. Then it waits
 // for Tuning.Settle. Controllers that publish nothing need that time, and the others replace the
 // restored conditions within it. It ends with an error when a Machine was created or deleted.
-func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait waitFunc) error {
+func (r *run) waitAtWork(ctx context.Context, u Unit, awaited []Object, wait waitFunc) error {
 	if !u.StaysPaused {
-		prompt, _ := r.byPace(objects)
-		if err := wait(prompt, unseenRelease); err != nil {
+		// What was copied before the release has acknowledged its pause, so that what shows the end of
+		// that is no older. What comes later is read by the waits after this one.
+		if err := wait(awaited, false, unseenRelease); err != nil {
 			return err
 		}
 	}
@@ -163,7 +186,7 @@ func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait wai
 	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
-	return wait(nil, nil)
+	return wait(nil, true, nil)
 }
 
 // unseenRelease says that a controller has not acknowledged the end of the pause of an object.
@@ -175,26 +198,51 @@ func unseenRelease(o Object, source, live *unstructured.Unstructured) string {
 }
 
 // waitFunc waits until no object has a problem.
-type waitFunc func(objects []Object, find problemFunc) error
+// fresh as in run.wait.
+type waitFunc func(objects []Object, fresh bool, find problemFunc) error
 
-// postFlightWait returns the waitFunc of the post-flight of a unit. Each of its polls compares the
-// Machines, too.
-func (r *run) postFlightWait(ctx context.Context, u Unit) (waitFunc, error) {
+// postFlightWait returns the waitFunc of the post-flight of a unit, and what it follows of it: the
+// caller closes that. Each of its polls compares the Machines, too.
+func (r *run) postFlightWait(ctx context.Context, u Unit, followed []Object) (waitFunc,
+	*kube.Followed, error) {
 	released, err := r.stepDone(ctx, releaseStep(u.Name))
-	w := WaitError{Side: "target", What: "the released unit to be as it was"}
-	return func(objects []Object, find problemFunc) error {
-		var seen kube.Seen // each wait begins with what is now: controllers have worked since the last
-		return Wait(ctx, w, r.postFlightLimit(), 0, objects,
-			func(ctx context.Context, objects []Object) ([]Object, string, error) {
-				// Of a unit that was at work before this operation the Machines may change.
-				if released {
-					if err := r.compareMachines(ctx, u); err != nil {
-						return objects, "", err
-					}
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &kube.Followed{}
+	if !u.StaysPaused {
+		f = r.follow(ctx, followed, false)
+	}
+	// Of a unit that was at work before this operation the Machines may change.
+	compare := func() error {
+		if !released {
+			return nil
+		}
+		return r.compareMachines(ctx, u)
+	}
+	e := WaitError{Side: "target", What: "the released unit to be as it was"}
+	return func(objects []Object, fresh bool, find problemFunc) error {
+		if !fresh {
+			if err := compare(); err != nil { // the first poll may come late
+				return err
+			}
+		}
+		w := r.waiting(f, objects, r.postFlightLimit(), fresh, find)
+		judge, compared := w.Judge, false
+		w.Judge = func(ctx context.Context, objects []Object, known map[object.Ref][]byte) ([]Object,
+			string, error) {
+			if compared = known == nil; compared {
+				if err := compare(); err != nil {
+					return objects, "", err
 				}
-				return r.problems(ctx, objects, &seen, find)
-			})
-	}, err
+			}
+			return judge(ctx, objects, known)
+		}
+		if err := Wait(ctx, e, w); err != nil || compared {
+			return err
+		}
+		return compare()
+	}, f, nil
 }
 
 // postFlightLimit returns how long a released unit may take to be healthy.

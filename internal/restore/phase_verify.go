@@ -32,7 +32,7 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 		problem = acknowledged(wanted, problem)
 	}
 	objects, first := r.verifyUnchanged(ctx, early(u.Objects), &seen), ""
-	var versions kube.Seen
+	var versions kube.Followed
 	equal, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
 		patience, func(ctx context.Context) (_ bool, err error) {
 			objects, first, err = r.problems(ctx, objects, &versions, problem)

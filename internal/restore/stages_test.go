@@ -161,22 +161,27 @@ func setProbe(status string) func(u *unstructured.Unstructured) {
 	}
 }
 
-// TestAStageDoesNotWaitForRateLimitedControllers: a MachineHealthCheck is reconciled every 15 s at
-// most. Its acknowledgement is part of the post-flight, and of no stage.
-func TestAStageDoesNotWaitForRateLimitedControllers(t *testing.T) {
-	objects := []Object{
-		{Ref: object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n", Name: "m"}},
-		{Ref: object.Ref{Group: capi.GroupCore, Kind: "MachineHealthCheck", Namespace: "n", Name: "h"}},
-	}
-	var waited []string
-	wait := func(objects []Object, _ problemFunc) error {
-		for _, o := range objects {
-			waited = append(waited, o.Kind)
+// TestAStageWaitsForThoseThatAcknowledgeSoon: a MachineHealthCheck is reconciled every 15 s at
+// most. Its acknowledgement is part of the post-flight, and of no stage. What was paused before, or
+// publishes nothing of its pause, acknowledges nothing.
+func TestAStageWaitsForThoseThatAcknowledgeSoon(t *testing.T) {
+	machine := Object{Ref: object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n",
+		Name: "m"}}
+	paused := machine
+	paused.Name, paused.Paused = "p", true
+	check := Object{Ref: object.Ref{Group: capi.GroupCore, Kind: "MachineHealthCheck",
+		Namespace: "n", Name: "h"}}
+	all := []Object{machine, paused, check}
+	for content, want := range map[string][]Object{
+		`{"status":{"conditions":[{"type":"Paused","status":"False"}]}}`: {machine},
+		`{"status":{}}`: nil,
+	} {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Contents: oneContent(`{"apiVersion":` +
+			`"cluster.x-k8s.io/v1beta2","kind":"Machine",` + content[1:])})
+		got, err := r.awaitedInStage(all)
+		if err != nil || !slices.EqualFunc(got, want,
+			func(a, b Object) bool { return a.Ref == b.Ref }) {
+			t.Errorf("%s: it waits for %v: %v", content, got, err)
 		}
-		return nil
-	}
-	if err := (&run{}).waitAtWork(t.Context(), Unit{Objects: objects}, objects, wait); err != nil ||
-		!slices.Equal(waited, []string{"Machine"}) {
-		t.Errorf("waited for %v: %v", waited, err)
 	}
 }

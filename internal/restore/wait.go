@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // WaitError says that objects of one side did not come to a state in time.
@@ -33,37 +32,39 @@ func (e *WaitError) Hint() string {
 	return "read the logs of the target's controllers, then resume the operation"
 }
 
-// longestPoll is the longest time between two polls of a wait: they do not delay the controllers of
-// a busy API server.
-const longestPoll = 2 * time.Second
-
-// Wait calls problems with the objects that still have one, until none is left, with at most
-// longest between two calls; 0 means longestPoll. first is the problem of one of them, for people.
-// Errors: those of problems; *WaitError after limit.
-func Wait[T any](ctx context.Context, w WaitError, limit, longest time.Duration, objects []T,
-	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
-	longest = cmp.Or(longest, longestPoll)
-	b := retry.Backoff{First: longest / 10, Longest: longest, Jitter: true}
-	done, err := retry.Poll(ctx, b, limit, func(ctx context.Context) (done bool, err error) {
-		objects, w.First, err = problems(ctx, objects)
-		w.Left = len(objects)
-		return w.Left == 0, err
-	})
-	if err == nil && !done {
-		return &w
+// Wait waits for objects of one side, and adds what is left to an error. Errors: those of w.Judge;
+// *WaitError after w.Limit; the cause of ctx.
+func Wait[T any](ctx context.Context, e WaitError, w kube.Waiting[T]) error {
+	left, why, err := w.Await(ctx)
+	if err == nil && len(left) > 0 {
+		e.Left, e.First = len(left), why
+		return &e
 	}
 	return err
 }
 
-// wait polls objects of the target until problem finds none with any of them. A missing object is
-// a problem too.
-func (r *run) wait(ctx context.Context, objects []Object, what string,
-	problem func(o Object, source, live *unstructured.Unstructured) string) error {
-	var seen kube.Seen
-	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, 0, objects,
-		func(ctx context.Context, objects []Object) ([]Object, string, error) {
-			return r.problems(ctx, objects, &seen, problem)
-		})
+// wait waits until problem finds none with any of some objects of the target. A missing object is a
+// problem too. fresh: it reads them as they are now at first; otherwise what watches show counts.
+func (r *run) wait(ctx context.Context, objects []Object, what string, fresh bool,
+	problem problemFunc) error {
+	f := r.follow(ctx, objects, fresh)
+	defer f.Close()
+	return Wait(ctx, WaitError{Side: "target", What: what},
+		r.waiting(f, objects, r.Tuning.Wait, fresh, problem))
+}
+
+// waiting returns a wait of at most limit for objects of the target.
+func (r *run) waiting(f *kube.Followed, objects []Object, limit time.Duration, fresh bool,
+	problem problemFunc) kube.Waiting[Object] {
+	if fresh {
+		f.Versions().Forget()
+	}
+	return kube.Waiting[Object]{Objects: objects, Limit: limit, Followed: f, Fresh: fresh,
+		Ref: func(o Object) object.Ref { return o.Ref },
+		Judge: func(ctx context.Context, objects []Object, known map[object.Ref][]byte) ([]Object,
+			string, error) {
+			return r.judge(ctx, objects, known, f, problem)
+		}}
 }
 
 // Problems of objects that do not come back.
@@ -76,15 +77,22 @@ const (
 type problemFunc func(o Object, source, live *unstructured.Unstructured) string
 
 // problems returns the objects that have a problem, and the text of one of them. None is read older
-// than it was seen before; with nil all are read as they are now.
-func (r *run) problems(ctx context.Context, objects []Object, seen *kube.Seen,
-	find problemFunc) (left []Object, first string, err error) {
-	read, err := r.readTogether(ctx, objects, seen)
-	if err != nil {
-		return objects, "", err
+// than it was read before (f.Versions); with nil all are read as they are now.
+func (r *run) problems(ctx context.Context, objects []Object, f *kube.Followed, find problemFunc) (
+	left []Object, first string, err error) {
+	return r.judge(ctx, objects, nil, f, find)
+}
+
+// judge is problems for a caller that knows states of some objects, or nothing: by nil.
+func (r *run) judge(ctx context.Context, objects []Object, known map[object.Ref][]byte,
+	f *kube.Followed, find problemFunc) (left []Object, first string, err error) {
+	if known == nil {
+		if known, err = r.readTogether(ctx, objects, f.Versions()); err != nil {
+			return objects, "", err
+		}
 	}
 	err = r.eachWithin(r.polls, objects, func(o Object) error {
-		why, err := r.problem(ctx, o, read[o.Ref], seen, find)
+		why, err := r.problem(ctx, o, known[o.Ref], f, find)
 		if err != nil {
 			return err
 		}
@@ -101,10 +109,10 @@ func (r *run) problems(ctx context.Context, objects []Object, seen *kube.Seen,
 	return left, first, err
 }
 
-// problem says what is wrong with an object of the target; "" when nothing is. read is what was
-// just read of it; it is read here when that is nil. An object that is missing, or another one, is
-// a problem too.
-func (r *run) problem(ctx context.Context, o Object, read []byte, seen *kube.Seen,
+// problem says what is wrong with an object of the target; "" when nothing is. read is what is
+// known of it; it is read here when that is nil. An object that is missing, or another one, is a
+// problem too.
+func (r *run) problem(ctx context.Context, o Object, read []byte, f *kube.Followed,
 	find problemFunc) (why string, err error) {
 	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 	if err != nil {
@@ -113,13 +121,20 @@ func (r *run) problem(ctx context.Context, o Object, read []byte, seen *kube.See
 	live := &unstructured.Unstructured{}
 	if read != nil {
 		err = kube.SafeError(o.GroupKind(), live.UnmarshalJSON(read))
+		f.Note(o.Ref, read)
 	} else {
 		live, err = request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
-			return seen.Get(ctx, r.Reader, r.kinds[o.GroupKind()], o.Ref)
+			return f.Versions().Get(ctx, r.Reader, r.kinds[o.GroupKind()], o.Ref)
 		})
+		switch {
+		case err == nil:
+			f.NoteObject(o.Ref, live)
+		case apierrors.IsNotFound(err):
+			f.NoteGone(o.Ref)
+		}
 	}
 	switch {
 	case apierrors.IsNotFound(err):

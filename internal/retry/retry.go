@@ -72,16 +72,58 @@ func Do(ctx context.Context, next Next, try func(ctx context.Context) error) err
 // during a wait.
 func Poll(ctx context.Context, b Backoff, limit time.Duration,
 	check func(ctx context.Context) (done bool, err error)) (done bool, err error) {
+	return PollOrWake(ctx, b.Wait, limit, func() <-chan struct{} { return nil },
+		func(ctx context.Context, _ bool) (bool, error) { return check(ctx) })
+}
+
+// wakeDelay is how long PollOrWake waits after it was woken, so that events which come together
+// cause one check.
+const wakeDelay = 10 * time.Millisecond
+
+// PollOrWake is Poll that also calls check, with woken, after the channel was closed that wake
+// returned last. wait returns how long to wait after that many polls, from 1 on; it is asked again
+// after each check.
+func PollOrWake(ctx context.Context, wait func(polls int) time.Duration, limit time.Duration,
+	wake func() <-chan struct{}, check func(ctx context.Context, woken bool) (done bool, err error)) (
+	done bool, err error) {
 	deadline := time.Now().Add(limit)
+	changed := wake() // before each check, so that nothing is missed during it
 	for polls := 1; ; polls++ {
-		if done, err := check(ctx); err != nil || done {
+		if done, err := check(ctx, false); err != nil || done {
 			return done, err
 		}
 		if time.Now().After(deadline) {
 			return false, nil
 		}
-		if err := Sleep(ctx, b.Wait(polls)); err != nil {
-			return false, err
+		for polled := time.Now(); ; {
+			woken, err := sleepOrWake(ctx, wait(polls)-time.Since(polled), changed)
+			if err != nil {
+				return false, err
+			}
+			if !woken {
+				break
+			}
+			if err := Sleep(ctx, wakeDelay); err != nil {
+				return false, err
+			}
+			changed = wake()
+			if done, err := check(ctx, true); err != nil || done {
+				return done, err
+			}
 		}
+	}
+}
+
+// sleepOrWake waits for d, or until the channel is closed, and reports whether that came first.
+func sleepOrWake(ctx context.Context, d time.Duration, changed <-chan struct{}) (bool, error) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-changed:
+		return true, nil
+	case <-t.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
 }

@@ -3,6 +3,9 @@ package retry
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,4 +114,49 @@ func TestPollEndsWhenDoneFailedOrLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPollOrWakeIsWoken: what happens during a check wakes the next one, polls go on, and a check
+// that is woken may end it.
+func TestPollOrWakeIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var mu sync.Mutex
+		event := make(chan struct{})
+		wake := func() <-chan struct{} {
+			mu.Lock()
+			defer mu.Unlock()
+			return event
+		}
+		happen := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			close(event)
+			event = make(chan struct{})
+		}
+		var checks []string
+		done, err := PollOrWake(t.Context(), func(int) time.Duration { return time.Second },
+			time.Minute, wake, func(_ context.Context, woken bool) (bool, error) {
+				checks = append(checks, fmt.Sprint(time.Since(begin), " ", woken))
+				switch len(checks) {
+				case 1:
+					happen()
+				case 3:
+					time.AfterFunc(time.Second/2, happen)
+				}
+				return len(checks) == 4, nil
+			})
+		want := []string{"0s false", "10ms true", "1s false", "1.51s true"}
+		if err != nil || !done || !slices.Equal(checks, want) {
+			t.Errorf("%v, %v: %q, want %q", done, err, checks, want)
+		}
+		done, err = PollOrWake(t.Context(), func(int) time.Duration { return time.Hour }, time.Minute,
+			func() <-chan struct{} { e := make(chan struct{}); close(e); return e },
+			func(_ context.Context, woken bool) (bool, error) {
+				return false, map[bool]error{true: errTry}[woken]
+			})
+		if done || !errors.Is(err, errTry) {
+			t.Errorf("%v, %v", done, err)
+		}
+	})
 }
