@@ -190,14 +190,14 @@ func (s *followedState) replacedBy(version string, there bool) bool {
 
 // Note notes what was read of an object.
 func (f *Followed) Note(ref object.Ref, raw []byte) {
-	if f.following() {
+	if f.follows(ref) {
 		f.note(ref, raw, true, false)
 	}
 }
 
 // NoteObject is Note for an object that is decoded.
 func (f *Followed) NoteObject(ref object.Ref, u *unstructured.Unstructured) {
-	if !f.following() || f.states[ref] == nil { // the keys never change
+	if !f.follows(ref) {
 		return
 	}
 	if raw, err := u.MarshalJSON(); err == nil {
@@ -208,7 +208,7 @@ func (f *Followed) NoteObject(ref object.Ref, u *unstructured.Unstructured) {
 // NoteGone notes that an object was read and is gone. Until it is read again, what watches show of
 // it does not count, since it may be older.
 func (f *Followed) NoteGone(ref object.Ref) {
-	if !f.following() {
+	if f == nil {
 		return
 	}
 	f.mu.Lock()
@@ -218,7 +218,24 @@ func (f *Followed) NoteGone(ref object.Ref) {
 	}
 }
 
-func (f *Followed) following() bool { return f != nil && f.states != nil }
+func (f *Followed) following() bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.states != nil
+}
+
+// follows reports whether an object is followed.
+func (f *Followed) follows(ref object.Ref) bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.states[ref] != nil
+}
 
 // Versions are those in which objects were read. A nil Followed has nil, which knows none.
 func (f *Followed) Versions() *Seen {
@@ -254,7 +271,9 @@ func (f *Followed) Shown(ctx context.Context, limit time.Duration) {
 	if !f.following() {
 		return
 	}
+	f.mu.Lock()
 	refs := slices.Collect(maps.Keys(f.states))
+	f.mu.Unlock()
 	_, _ = retry.PollOrWake(ctx, func(int) time.Duration { return limit }, limit, f.wake,
 		func(context.Context, bool) (bool, error) { return f.shows(refs) || !f.watching(), nil })
 }
@@ -271,6 +290,8 @@ func (f *Followed) Close() {
 	if f.following() {
 		f.stop()
 		f.watches.Finish()
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.states = nil
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -217,6 +218,8 @@ func TestAWaitForWhatIsFollowed(t *testing.T) {
 	f.note(refs[1], stateOf("late", 10), true, true)
 	f.NoteGone(refs[2])
 	var log []string
+	var events sync.Once
+	sent := make(chan struct{})
 	ready := map[string]string{"paused": "10", "late": "12", "gone": ""}
 	w := Waiting[object.Ref]{Objects: refs, Limit: time.Minute, Longest: time.Millisecond,
 		Followed: f,
@@ -234,16 +237,19 @@ func TestAWaitForWhatIsFollowed(t *testing.T) {
 					left, why = append(left, ref), ref.Name
 				}
 			}
-			if log = append(log, judged); len(log) == 1 {
+			log = append(log, judged)
+			events.Do(func() {
 				go func() {
+					defer close(sent)
 					f.note(refs[1], stateOf("late", 11), true, true)
 					time.Sleep(100 * time.Millisecond)
 					f.note(refs[1], stateOf("late", 12), true, true)
 				}()
-			}
+			})
 			return left, why, nil
 		}}
 	left, why, err := w.Await(t.Context())
+	<-sent
 	want := []string{"news: paused10 late10 gone", "news: late11", "news: late12"}
 	if err != nil || len(left) > 0 || !slices.Equal(log, want) {
 		t.Errorf("%v, %s, %v: %q, want %q", left, why, err, log, want)
