@@ -129,7 +129,11 @@ func (m *memory) Delete(_ context.Context, k kube.Kind, namespace, name string, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}
-	if live := m.objects[ref]; live != nil && live.GetResourceVersion() != version {
+	live := m.objects[ref]
+	switch {
+	case live == nil:
+		return apierrors.NewNotFound(resourceOf(ref), name)
+	case live.GetResourceVersion() != version:
 		return apierrors.NewConflict(resourceOf(ref), name, errors.New("it changed"))
 	}
 	delete(m.objects, ref)

@@ -1,7 +1,9 @@
 package fence
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -216,7 +218,7 @@ func (p *Policy) change(ctx context.Context, fn func(data map[string]string) (ch
 			err := p.Writer.Delete(ctx, kube.ConfigMapKind, policyNamespace, policyName, u.GetUID(),
 				u.GetResourceVersion())
 			if !apierrors.IsForbidden(err) {
-				return err
+				return conflictIfGone(err)
 			} // an empty list serves as well
 		}
 		if err := unstructured.SetNestedStringMap(u.Object, data, "data"); err != nil {
@@ -227,17 +229,30 @@ func (p *Policy) change(ctx context.Context, fn func(data map[string]string) (ch
 			return conflictIfExists(err)
 		}
 		_, err = p.Writer.Update(ctx, kube.ConfigMapKind, u)
-		return err
+		return conflictIfGone(err)
 	})
 }
 
 // conflictIfExists makes kube.Retry read again what somebody else created meanwhile.
 func conflictIfExists(err error) error {
 	if apierrors.IsAlreadyExists(err) {
-		configMaps := schema.GroupResource{Resource: kube.ConfigMapKind.Resource}
-		return apierrors.NewConflict(configMaps, policyName, err)
+		return asConflict(err)
 	}
 	return err
+}
+
+// conflictIfGone makes kube.Retry read again what somebody else deleted meanwhile: another
+// operation has taken the last Cluster off the list.
+func conflictIfGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return asConflict(err)
+	}
+	return err
+}
+
+func asConflict(err error) error {
+	configMaps := schema.GroupResource{Resource: kube.ConfigMapKind.Resource}
+	return apierrors.NewConflict(configMaps, policyName, err)
 }
 
 // await waits until the API server denies, or allows, to create a Cluster, and reports false when
@@ -267,7 +282,9 @@ func (p *Policy) await(ctx context.Context, ref object.Ref, denied bool) (asked 
 		_, err := p.Prober.DryRunCreate(ctx, k, u)
 		is := deniedByPolicy(err)
 		if err != nil && !is && denied && !apierrors.IsAlreadyExists(err) {
-			return false, fmt.Errorf("dry run of the admission policy: %w", err)
+			// not wrapped: it says nothing of the policy (IsUnable), such as the denial of a webhook
+			return false, cmp.Or(context.Cause(ctx),
+				errors.New("dry run of the admission policy: "+err.Error()))
 		}
 		return is == denied, nil
 	})

@@ -1,12 +1,15 @@
 package fence
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -120,6 +123,73 @@ func TestDisarmEndsTheListWithItsLastCluster(t *testing.T) {
 		"parameterNotFoundAction")
 	if without != "Allow" {
 		t.Errorf("without the list the policy does %q", without)
+	}
+}
+
+// deletes has somebody else delete an object right before it is written for the first time.
+type deletes struct {
+	*memory
+	ref object.Ref
+}
+
+func (d *deletes) delete(ref object.Ref) {
+	if ref == d.ref {
+		delete(d.objects, ref)
+		d.ref = object.Ref{}
+	}
+}
+
+func (d *deletes) Update(ctx context.Context, k kube.Kind, u *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	d.delete(refOfObject(u))
+	return d.memory.Update(ctx, k, u)
+}
+
+func (d *deletes) Delete(ctx context.Context, k kube.Kind, namespace, name string, uid types.UID,
+	version string) error {
+	d.delete(object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name})
+	return d.memory.Delete(ctx, k, namespace, name, uid, version)
+}
+
+// TestAListThatAnotherOperationEnds: it takes its last Cluster off the list, and deletes it, while
+// this one adds a Cluster, or takes off the last one as well. A move took that for a management
+// cluster without admission policies, and armed none for all workload clusters after that.
+func TestAListThatAnotherOperationEnds(t *testing.T) {
+	m := newMemory()
+	theirs, ours := m.addCluster("theirs", true, nil), m.addCluster("ours", true, nil)
+	p := m.fence().Policy
+	if err := p.Arm(t.Context(), []Cluster{theirs}); err != nil {
+		t.Fatal(err)
+	}
+	p.Writer = &deletes{memory: m, ref: listRef}
+	if err := p.Arm(t.Context(), []Cluster{ours}); err != nil || m.listed()[policyKey(ours.Ref)] == "" {
+		t.Errorf("listed %v, %v", m.listed(), err)
+	}
+	p.Writer = &deletes{memory: m, ref: listRef}
+	if err := p.Allow(t.Context(), ours.Ref); err != nil || m.objects[listRef] != nil {
+		t.Errorf("listed %v, %v", m.listed(), err)
+	}
+	m.objects[bindingRef].Object["spec"] = map[string]any{}
+	p.Writer = &deletes{memory: m, ref: bindingRef}
+	if err := p.Arm(t.Context(), []Cluster{ours}); err != nil || !m.enforced() {
+		t.Errorf("it does not make the binding again that somebody deletes: %v", err)
+	}
+}
+
+// TestAWebhookThatDeniesTheProof says nothing of whether there are admission policies: the Cluster
+// is listed, and so are the next ones.
+func TestAWebhookThatDeniesTheProof(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("w", true, nil)
+	m.refuse = func(u *unstructured.Unstructured) error {
+		if u.GetName() == "w" {
+			return apierrors.NewForbidden(resourceOf(c.Ref), "w", errors.New("a webhook denies it"))
+		}
+		return nil
+	}
+	err := m.fence().Policy.Arm(t.Context(), []Cluster{c})
+	if err == nil || IsUnable(err) || len(m.listed()) != 1 {
+		t.Errorf("listed %v, %v", m.listed(), err)
 	}
 }
 

@@ -53,7 +53,7 @@ func (p *Policy) ensure(ctx context.Context) error {
 			}
 			live.Object["spec"] = runtime.DeepCopyJSONValue(want.Object["spec"])
 			_, err = p.Writer.Update(ctx, k, live)
-			return err
+			return conflictIfGone(err)
 		})
 		if err != nil {
 			return err
