@@ -55,10 +55,12 @@ type order struct {
 	Canary string
 	// Concurrency is that of the tuning.
 	Concurrency int
-	Do          string
-	Kill        *kill
-	Away        object.Side // the side that is not dialled
-	Trace       string      // file for what the process did
+	// Defaults: the tuning is that of mgmtctl without flags.
+	Defaults bool
+	Do       string
+	Kill     *kill
+	Away     object.Side // the side that is not dialled
+	Trace    string      // file for what the process did
 	// Catalog is the name of the catalog in Dir.
 	Catalog string
 	// Import: the catalog does not have the operation, which the store has a mirror of.
@@ -364,8 +366,11 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 	return ops[0], nil
 }
 
-// tuning has waits that are short enough for hundreds of moves.
+// tuning has waits that are short enough for hundreds of moves, unless it is that of mgmtctl.
 func (o order) tuning() restore.Tuning {
+	if o.Defaults {
+		return restore.Tuning{MaxFailures: restore.DefaultMaxFailures, MaxPause: move.DefaultMaxPause}
+	}
 	return restore.Tuning{Canary: o.Canary, Concurrency: o.Concurrency, MaxPause: o.MaxPause,
 		MaxFailures: o.MaxFailures, Settle: 20 * time.Millisecond,
 		Together: 2, Gather: cmp.Or(o.Gather, time.Minute), Wait: 30 * time.Second}
