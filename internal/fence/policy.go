@@ -145,21 +145,23 @@ func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 // kube-apiserver (v1.36) that has stopped to watch ConfigMaps for the last policy that needs them
 // does not follow a policy that is made later, until it starts again.
 func (p *Policy) Disarm(ctx context.Context, clusters []object.Ref) error {
-	var listed []object.Ref
-	err := p.change(ctx, func(data map[string]string) bool {
-		listed = nil
+	listed := map[object.Ref]bool{} // also by an earlier try, which may have taken it off unheard
+	err := p.change(ctx, func(data map[string]string) (changed bool) {
 		for _, ref := range clusters {
 			if _, ok := data[policyKey(ref)]; ok {
-				listed = append(listed, ref)
+				listed[ref], changed = true, true
 				delete(data, policyKey(ref))
 			}
 		}
-		return len(listed) > 0
+		return changed
 	})
 	if err != nil {
 		return err
 	}
-	for _, ref := range listed {
+	for _, ref := range clusters {
+		if !listed[ref] {
+			continue
+		}
 		if _, err := p.await(ctx, ref, false); err != nil {
 			return err
 		}

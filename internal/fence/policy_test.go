@@ -176,6 +176,50 @@ func TestAListThatAnotherOperationEnds(t *testing.T) {
 	}
 }
 
+// unheard is a writer whose first answer to an update is lost.
+type unheard struct {
+	*memory
+	lost bool
+}
+
+func (u *unheard) Update(ctx context.Context, k kube.Kind, o *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	is, err := u.memory.Update(ctx, k, o)
+	if err == nil && !u.lost {
+		u.lost = true
+		return nil, apierrors.NewTimeoutError("the answer is lost", 0)
+	}
+	return is, err
+}
+
+// countedProofs counts the dry runs.
+type countedProofs struct {
+	*memory
+	n int
+}
+
+func (c *countedProofs) DryRunCreate(ctx context.Context, k kube.Kind, u *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	c.n++
+	return c.memory.DryRunCreate(ctx, k, u)
+}
+
+// TestAllowWaitsAlthoughItDidNotHearThatItIsOffTheList: a release that comes before the API server
+// knows of it is denied.
+func TestAllowWaitsAlthoughItDidNotHearThatItIsOffTheList(t *testing.T) {
+	m := newMemory()
+	a, b := m.addCluster("a", true, nil), m.addCluster("b", true, nil)
+	p := m.fence().Policy
+	if err := p.Arm(t.Context(), []Cluster{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	proofs := &countedProofs{memory: m}
+	p.Writer, p.Prober = &unheard{memory: m}, proofs
+	if err := p.Allow(t.Context(), a.Ref); err != nil || len(m.listed()) != 1 || proofs.n != 1 {
+		t.Errorf("listed %v, %d dry runs, %v", m.listed(), proofs.n, err)
+	}
+}
+
 // TestAWebhookThatDeniesTheProof says nothing of whether there are admission policies: the Cluster
 // is listed, and so are the next ones.
 func TestAWebhookThatDeniesTheProof(t *testing.T) {

@@ -309,3 +309,32 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 		}
 	}
 }
+
+// TestAPIMoveListsAgainWhatIsTakenOffTheList: somebody takes a workload cluster off the list of the
+// admission policy after its hand-over. It is on the list again before it is removed from the
+// source, where nothing else denies to create it.
+func TestAPIMoveListsAgainWhatIsTakenOffTheList(t *testing.T) {
+	fx := newFixture(t, "relisted")
+	taken := false
+	fx.carryOut(fx.order(doMove), catalog.Succeeded,
+		func(ctx context.Context, r catalog.StepRecord) error {
+			if taken || r.Step.Phase != "release" || r.State != catalog.StepDone {
+				return nil
+			}
+			u, err := fx.source().Reader().Get(ctx, kube.ConfigMapKind, "kube-system", "mgmtd-moved")
+			if err != nil {
+				return err
+			}
+			key := strings.ReplaceAll(r.Step.Unit, "/", ".")
+			_, taken, _ = unstructured.NestedString(u.Object, "data", key)
+			unstructured.RemoveNestedField(u.Object, "data", key)
+			_, err = fx.source().Writer().Update(ctx, kube.ConfigMapKind, u)
+			return err
+		})
+	if !taken {
+		t.Fatal("nothing was taken off the list")
+	}
+	st, err := fx.state()
+	must(t, err)
+	fx.report(fx.ended(false, st))
+}

@@ -31,14 +31,25 @@ func (m *run) armFor(ctx context.Context, unit string, cluster object.Ref) error
 }
 
 // arm arms the admission policy of the source for a unit: from the pause on, and after the unit is
-// retired, nobody ends its pause there or creates it again. Where that is not possible, the move
-// goes on, and the first time a finding says so.
+// retired, nobody ends its pause there or creates it again. It tries so once: an API server that
+// does not follow it takes 10 s, and not in the pause.
 func (m *run) arm(ctx context.Context, unit string) {
 	m.mu.Lock()
-	unarmed := m.unarmed[""] || m.unarmed[unit]
+	unarmed := m.unarmed[unit]
+	m.mu.Unlock()
+	if !unarmed {
+		m.armNow(ctx, unit)
+	}
+}
+
+// armNow is arm for a unit that may have been tried before. Where it is not possible, the move goes
+// on, and the first time a finding says so.
+func (m *run) armNow(ctx context.Context, unit string) {
+	m.mu.Lock()
+	unable := m.unarmed[""]
 	m.mu.Unlock()
 	ref, err := clusterRef(unit)
-	if err != nil || unarmed {
+	if err != nil || unable {
 		return
 	}
 	c := fence.Cluster{Ref: ref}
@@ -52,12 +63,28 @@ func (m *run) arm(ctx context.Context, unit string) {
 	}
 	m.mu.Lock()
 	again := len(m.unarmed) > 0
-	m.unarmed[unit] = true // an API server that does not follow it takes 10 s, and not in the pause
+	m.unarmed[unit] = true
 	m.unarmed[""] = m.unarmed[""] || fence.IsUnable(err)
 	m.mu.Unlock()
 	if !again {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent("",
 			fence.PolicyNotArmed("source", err)))
+	}
+}
+
+// armLeaving arms the admission policy for units that are about to be removed from the source, as
+// far as it is not: it could not be before their pause, or somebody has edited it since. They are
+// at work on the target, so that none of them waits for it.
+func (m *run) armLeaving(ctx context.Context, round []*leaving) {
+	state, err := m.policy.State(ctx)
+	for _, l := range round {
+		for _, u := range l.healthy {
+			ref, badName := clusterRef(u.Name)
+			if err == nil && badName == nil && state.Enforced && state.Denies(ref) {
+				continue
+			}
+			m.armNow(ctx, u.Name)
+		}
 	}
 }
 

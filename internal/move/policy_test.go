@@ -75,4 +75,14 @@ func TestAMoveGoesOnWithoutAdmissionPolicies(t *testing.T) {
 	if server.asked != 2 {
 		t.Errorf("asked %d times for two units", server.asked)
 	}
+	// Before they are removed, it is asked once more, for the state and for each of them.
+	m.armLeaving(t.Context(), []*leaving{leavingUnits("ns/a", "ns/b")})
+	if server.asked != 5 {
+		t.Errorf("asked %d times until they are removed", server.asked)
+	}
+	server.err = nil // it may not read them, which ends it for all
+	m.armLeaving(t.Context(), []*leaving{leavingUnits("ns/a", "ns/b")})
+	if server.asked != 7 {
+		t.Errorf("asked %d times without the right to read", server.asked)
+	}
 }

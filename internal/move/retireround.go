@@ -174,6 +174,7 @@ func (m *run) retireRound(ctx context.Context) {
 	m.quiet.RLock()
 	defer m.quiet.RUnlock()
 	round := m.rounds.take()
+	m.armLeaving(ctx, round)
 	began, listed := time.Now(), time.Now()
 	err := task.Call(func() error {
 		blocked, err := m.lookBeforeRetirement(ctx, round)
