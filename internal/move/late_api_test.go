@@ -315,22 +315,16 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 // source, where nothing else denies to create it.
 func TestAPIMoveListsAgainWhatIsTakenOffTheList(t *testing.T) {
 	fx := newFixture(t, "relisted")
-	taken := false
+	unit, taken := classyUnits[0], false
 	fx.carryOut(fx.order(doMove), catalog.Succeeded,
-		func(ctx context.Context, r catalog.StepRecord) error {
-			if taken || r.Step.Phase != "release" || r.State != catalog.StepDone {
-				return nil
-			}
-			u, err := fx.source().Reader().Get(ctx, kube.ConfigMapKind, "kube-system", "mgmtd-moved")
-			if err != nil {
-				return err
-			}
-			key := strings.ReplaceAll(r.Step.Unit, "/", ".")
-			_, taken, _ = unstructured.NestedString(u.Object, "data", key)
-			unstructured.RemoveNestedField(u.Object, "data", key)
-			_, err = fx.source().Writer().Update(ctx, kube.ConfigMapKind, u)
-			return err
-		})
+		fx.whenOnce(unit, "release", catalog.StepDone, func() error {
+			list := object.Ref{Kind: "ConfigMap", Namespace: "kube-system", Name: "mgmtd-moved"}
+			return fx.tryChange(fx.at, list, func(u *unstructured.Unstructured) {
+				key := fx.namespace + "." + unit
+				_, taken, _ = unstructured.NestedString(u.Object, "data", key)
+				unstructured.RemoveNestedField(u.Object, "data", key)
+			})
+		}))
 	if !taken {
 		t.Fatal("nothing was taken off the list")
 	}
