@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,6 +40,7 @@ func (m *run) finishShared(ctx context.Context) error {
 		users[o.Ref] = o.Users
 	}
 	seen := map[object.Ref]bool{}
+	var failed error
 	for _, b := range m.batches {
 		if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
 			if err != nil {
@@ -68,9 +70,13 @@ func (m *run) finishShared(ctx context.Context) error {
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}, released)
-		if err != nil {
-			return fmt.Errorf("release shared objects: %w", err)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
+		failed = errors.Join(failed, err) // the others are released all the same
+	}
+	if failed != nil {
+		return fmt.Errorf("release shared objects: %w", failed)
 	}
 	return nil
 }

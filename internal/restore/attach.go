@@ -147,6 +147,20 @@ func (p *planner) attachesTo(n *graph.Node) (string, error) {
 	return "", nil
 }
 
+// clusterSelector returns the selector of an object (capi.Row.ClusterSelector). One that cannot be
+// read selects everything.
+func clusterSelector(raw []byte, path string) labels.Selector {
+	var written metav1.LabelSelector
+	if json.Unmarshal([]byte(gjson.GetBytes(raw, path).Raw), &written) != nil {
+		return labels.Everything()
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&written)
+	if err != nil {
+		return labels.Everything()
+	}
+	return selector
+}
+
 // selectedClusters returns the Clusters of the target on which an object acts by their labels, in
 // the order of their names. A selector that cannot be read selects all of its namespace.
 func (p *planner) selectedClusters(n *graph.Node) ([]object.Ref, error) {
@@ -158,12 +172,7 @@ func (p *planner) selectedClusters(n *graph.Node) ([]object.Ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	selector, written := labels.Everything(), metav1.LabelSelector{}
-	if json.Unmarshal([]byte(gjson.GetBytes(raw, path).Raw), &written) == nil {
-		if s, err := metav1.LabelSelectorAsSelector(&written); err == nil {
-			selector = s
-		}
-	}
+	selector := clusterSelector(raw, path)
 	var clusters []object.Ref
 	for key, set := range p.targetClusters {
 		if key.Namespace == n.Namespace && selector.Matches(set) {

@@ -183,7 +183,9 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		return
 	}
-	if other := live.GetAnnotations()[annotationOperation]; other != "" {
+	other := live.GetAnnotations()[annotationOperation]
+	held := strings.Contains(other, "/") // by a move away from here, which locks the Cluster, too
+	if other != "" && (!held || n.GroupKind() == capi.Cluster) {
 		p.addLeft(n, other, "remove the annotation "+annotationOperation+
 			" from the object and plan again")
 		return

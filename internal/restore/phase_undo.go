@@ -243,27 +243,39 @@ func (r *run) leave(ctx context.Context, o Object) error {
 	gated := r.Rows.Row(o.GroupKind()).Pause.Gate() != nil
 	if gated && (r.Plan.Spec.SourceAtWork || r.Plan.FromMarks) {
 		return r.kept(ctx, o, "it stays on the target as it is: it is at work there, or another object "+
-			"names it")
+			"names it", hintKeepPaused)
 	}
+	acts := r.checkCopies(ctx, o, r.ownUnits(nil))
+	if acts != nil && !actsOnCopy(acts) {
+		return acts
+	}
+	paused := false
 	err := r.changeReady(ctx, o, gated, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
 		capi.Unannotate(live.Object, annotationOperation)
-		if len(o.Awaits) > 0 {
+		if paused = capi.PausedByUs(live.Object); len(o.Awaits) > 0 || acts != nil {
 			return marked
 		}
 		return r.Rows.Unpause(live.Object) || marked
 	})
+	if err == nil && acts != nil && paused {
+		return r.kept(ctx, o, acts.Error(), "it is released by the operation that ends last there; "+
+			"if none has it in its plan, end its pause by hand then")
+	}
 	if _, notOwned := errors.AsType[*notOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
+// hintKeepPaused is the hint about an object that two management clusters have.
+const hintKeepPaused = "find out which management cluster has it, and leave it paused on the " +
+	"other one"
+
 // kept reports a shared object that Undo does not remove.
-func (r *run) kept(ctx context.Context, o Object, why string) error {
+func (r *run) kept(ctx context.Context, o Object, why, hint string) error {
 	return r.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-		Code: object.CodeSharedKept, Ref: o.Ref, Message: why,
-		Hint: "find out which management cluster has it, and leave it paused on the other one"}))
+		Code: object.CodeSharedKept, Ref: o.Ref, Message: why, Hint: hint}))
 }
 
 // checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
@@ -331,7 +343,7 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 	case errors.Is(err, errNotOurs):
 		return nil
 	case errors.Is(err, errAtWork):
-		return r.kept(ctx, o, errAtWork.Error())
+		return r.kept(ctx, o, errAtWork.Error(), hintKeepPaused)
 	}
 	return err
 }

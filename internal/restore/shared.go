@@ -193,7 +193,7 @@ func (r *run) finishShared(ctx context.Context, released map[string]bool) error 
 		return nil
 	}
 	waiting := r.unreleased(released)
-	if err := r.releaseShared(ctx, waiting); err != nil || len(waiting) > 0 {
+	if err := r.releaseShared(ctx, waiting, r.ownUnits(released)); err != nil || len(waiting) > 0 {
 		return err
 	}
 	if err := r.createShared(ctx, sharedWaves(r.Plan, true)); err != nil {
@@ -243,9 +243,9 @@ func (r *run) waitsFor(o Object, units map[string]bool) bool {
 }
 
 // releaseShared releases the shared objects that have a switch of their own, after the Bindings of
-// all released Clusters. Those that wait for a unit that is not released, or that failed, are left
-// for a resume.
-func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) error {
+// all released Clusters. Those that wait for a unit that is not released, that act on a copy of
+// another operation, or that failed, are left for a resume. own are the units of this one.
+func (r *run) releaseShared(ctx context.Context, unreleased, own map[string]bool) error {
 	for i, o := range r.Plan.Shared.Objects {
 		row := r.Rows.Row(o.GroupKind())
 		mayBePaused := row.Pause.Order() > 0 || row.PerManagementCluster // by an older version
@@ -257,7 +257,11 @@ func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) err
 		} else if !paused {
 			continue
 		}
-		if err := r.checkObjectReady(ctx, o, false); isNotReady(err) {
+		err := r.checkCopies(ctx, o, own)
+		if err == nil {
+			err = r.checkObjectReady(ctx, o, false)
+		}
+		if isNotReady(err) || actsOnCopy(err) {
 			r.failShared(ctx, o, err) // the others are released all the same
 			continue
 		} else if err != nil {
@@ -268,7 +272,7 @@ func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) err
 		if o.Namespace != "" {
 			step.Unit = o.Namespace + "/-"
 		}
-		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+		err = r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
 			return r.releaseObject(ctx, Unit{}, o, false)
 		})
 		if err != nil {

@@ -87,20 +87,27 @@ func (x *trial) makePlan(t testing.TB) *Plan {
 	return p
 }
 
+// begin plans the operation, unless it is begun.
+func (x *trial) begin(t *testing.T) {
+	t.Helper()
+	if x.plan != nil {
+		return
+	}
+	if x.plan = x.makePlan(t); x.plan.Blocked {
+		t.Fatalf("the plan is blocked: %v", x.plan.Findings)
+	}
+	op, err := x.catalog.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindRestore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.id = op.ID
+}
+
 // run begins the operation, or resumes it. A finding is in the returned texts as "unit: message".
 func (x *trial) run(t *testing.T) (failures []string, err error) {
 	t.Helper()
 	ctx := t.Context()
-	if x.plan == nil {
-		if x.plan = x.makePlan(t); x.plan.Blocked {
-			t.Fatalf("the plan is blocked: %v", x.plan.Findings)
-		}
-		op, err := x.catalog.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindRestore})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.id = op.ID
-	}
+	x.begin(t)
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Running, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
 	}
