@@ -156,6 +156,7 @@ func TestAPIMoveOfHosts(t *testing.T) {
 	t.Run("TouchesNoMachine", testMoveTouchesNoMachine)
 	t.Run("ReleasesNoneThatIsAtWorkOnTheSource", testHostAtWorkOnTheSource)
 	t.Run("RolledBackLeavesWhatTheTargetUses", testHostAtWorkOnTheTarget)
+	t.Run("RolledBackEarlyLeavesWhatTheTargetUses", testHostOfAnotherMove)
 	t.Run("LeavesOutWhatCameIntoUse", testHostThatCameIntoUse)
 }
 
@@ -271,6 +272,41 @@ func testHostAtWorkOnTheTarget(t *testing.T) {
 	if st.target[fx.freeHost()] == nil {
 		t.Error("it is removed from the target")
 	}
+	if paused := fx.hostsPaused(); !slices.Equal(paused, []string{"free"}) {
+		t.Errorf("%v are paused on the source", paused)
+	}
+}
+
+// testHostOfAnotherMove: a move is rolled back that has copied nothing yet, while another move has
+// released its copy of a free host on the target. That of the source stays paused.
+func testHostOfAnotherMove(t *testing.T) {
+	t.Helper()
+	fx := newFixture(t, "hosts-other")
+	fx.makeHosts()
+	o := fx.order(doMove)
+	o.Kill = &kill{Point: after, Step: "-/pause-shared"}
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	there := fx.get(fx.at, fx.freeHost())
+	(*capi.Table)(nil).Unpause(there.Object)
+	status := there.Object["status"]
+	k := fx.kind(1-fx.at, fx.freeHost().GroupKind())
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields"} {
+		unstructured.RemoveNestedField(there.Object, "metadata", field)
+	}
+	capi.Annotate(there.Object, hostPaused, "") // until it has its status
+	there, err := fx.target().Writer().Create(t.Context(), k, there)
+	must(t, err)
+	there.Object["status"] = status
+	there, err = fx.target().Writer().UpdateStatus(t.Context(), k, there)
+	must(t, err)
+	capi.Unannotate(there.Object, hostPaused)
+	_, err = fx.target().Writer().Update(t.Context(), k, there)
+	must(t, err)
+	stop := fx.watchHosts()
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	fx.report(stop())
 	if paused := fx.hostsPaused(); !slices.Equal(paused, []string{"free"}) {
 		t.Errorf("%v are paused on the source", paused)
 	}

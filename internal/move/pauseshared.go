@@ -64,10 +64,10 @@ func (m *run) unpauseShared(ctx context.Context) error {
 	})
 }
 
-// notAtWork returns the objects that have no copy at work on the target, and reports the others.
-// Without a batch nothing was copied, and the target need not answer.
+// notAtWork returns the objects that have no copy at work on the target, and reports the others: it
+// may be a copy that another move has made. A target that is not asked has none of this move's.
 func (m *run) notAtWork(ctx context.Context, objects []restore.Object) ([]restore.Object, error) {
-	if len(m.batches) == 0 {
+	if !m.hasTarget() {
 		return objects, nil
 	}
 	var free []restore.Object
