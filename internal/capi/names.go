@@ -52,8 +52,9 @@ const (
 	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
 	// next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"
-	// AnnotationOperation names the operation that holds the lock of a Cluster on the source of a
-	// move. Earlier versions also marked with it what a restore had created and not finished.
+	// AnnotationOperation names the operation, and its run, that holds the lock of a Cluster on the
+	// source of a move, or has set the switch of another object there. Earlier versions also marked
+	// with it what a restore had created and not finished.
 	AnnotationOperation = "mgmtd.dev/operation"
 	// AnnotationEpoch carries the epoch of the ownership record on the Cluster of its owner:
 	// ownership.EpochMark. A host whose catalog is lost detects an old record by it.
@@ -79,6 +80,9 @@ const (
 	FencedByRecord = "record"
 	// FencedByOperator: an operator asked for it, before a restore elsewhere.
 	FencedByOperator = "operator"
+	// FenceLifting follows one of them while the fence is being lifted: the Cluster is still paused,
+	// and no restore elsewhere may rely on that any more.
+	FenceLifting = "-lifting"
 )
 
 // Labels of Cluster API and clusterctl.

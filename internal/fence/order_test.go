@@ -1,6 +1,8 @@
 package fence
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -59,5 +61,82 @@ func TestSwitchesAreSetInReverseOfTheirRelease(t *testing.T) {
 	}
 	if want := []string{"net", "addon", "azimuth", "check"}; !slices.Equal(written, want) {
 		t.Errorf("unpaused %v, want %v", written, want)
+	}
+}
+
+// TestI1ASuspendedHostTakesBackWhatNoOtherRunReliesOn: a host is suspended while it sets switches,
+// and a later run goes on. What that run has found set is its own from then on.
+func TestI1ASuspendedHostTakesBackWhatNoOtherRunReliesOn(t *testing.T) {
+	ctx := t.Context()
+	m := newMemory()
+	k := kube.Kind{GroupKind: object.GroupKind{Group: "addons.stackhpc.com", Kind: "HelmRelease"},
+		Version: "v1", Namespaced: true}
+	var nodes []*graph.Node
+	for _, name := range []string{"both", "late"} {
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.APIVersion(),
+			"kind": k.Kind, "metadata": map[string]any{"name": name, "namespace": "ns"}}}
+		m.store(u)
+		nodes = append(nodes, &graph.Node{Ref: object.Ref{Group: k.Group, Kind: k.Kind,
+			Namespace: "ns", Name: name}, Unit: "ns/w"})
+	}
+	paused := func() (names []string) {
+		t.Helper()
+		for _, n := range nodes {
+			u, err := m.Get(ctx, k, n.Namespace, n.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if capi.PausedByUs(u.Object) {
+				names = append(names, n.Name+" "+u.GetAnnotations()[capi.AnnotationOperation])
+			}
+		}
+		return names
+	}
+	errLater := errors.New("a later run has it")
+	run := func(lock string) *Pauser {
+		return NewPauser(m, m, []kube.Kind{k}, nil).WithLock(Lock{Text: lock,
+			May: func(_ context.Context, unit, held string) error {
+				if held > lock || unit != "ns/w" {
+					return errLater
+				}
+				return nil
+			}})
+	}
+	first, second := run("op/1"), run("op/2")
+	changed, err := first.PauseOwn(ctx, nodes[:1])
+	if err != nil || len(changed) != 1 {
+		t.Fatalf("changed %v: %v", changed, err)
+	}
+	if again, err := second.PauseOwn(ctx, nodes[:1]); err != nil || len(again) != 1 {
+		t.Fatalf("the second run changed %v: %v", again, err)
+	}
+	late, err := first.PauseOwn(ctx, nodes[1:]) // it wakes up
+	if err != nil || len(late) != 1 {
+		t.Fatalf("changed %v: %v", late, err)
+	}
+	if err := first.TakeBack(ctx, append(changed, late...)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"both op/2"}; !slices.Equal(paused(), want) {
+		t.Errorf("paused are %v, want %v", paused(), want)
+	}
+	for name, err := range map[string]error{
+		"set":       func() error { _, err := first.PauseOwn(ctx, nodes); return err }(),
+		"give back": first.UnpauseOwn(ctx, nodes),
+	} {
+		if !errors.Is(err, errLater) {
+			t.Errorf("the first run may %s the switches of the second: %v", name, err)
+		}
+	}
+	if err := NewPauser(m, m, []kube.Kind{k}, nil).UnpauseOwn(ctx, nodes); err != nil ||
+		len(paused()) != 2 {
+		t.Errorf("after a fence paused are %v: %v", paused(), err)
+	}
+	if err := second.UnpauseOwn(ctx, nodes); err != nil || len(paused()) > 0 {
+		t.Errorf("paused are %v: %v", paused(), err)
+	}
+	u, _ := m.Get(ctx, k, "ns", "both")
+	if len(u.GetAnnotations()) > 0 {
+		t.Errorf("left are %v", u.GetAnnotations())
 	}
 }

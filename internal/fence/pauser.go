@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +36,7 @@ type Pauser struct {
 	kinds  []kube.Kind
 	rows   *capi.Table
 	slots  chan struct{} // limits concurrent reads of objects
+	lock   *Lock         // nil for a fence, which has none
 	// labeled reads the objects of a workload cluster together.
 	labeled kube.Labeled
 }
@@ -47,6 +49,23 @@ func NewPauser(r Reader, w Writer, kinds []kube.Kind, rows *capi.Table) *Pauser 
 	slots := make(chan struct{}, pauserReads)
 	return &Pauser{reader: r, writer: w, kinds: kinds, rows: rows, slots: slots,
 		labeled: kube.Labeled{Lists: r, Slots: slots}}
+}
+
+// Lock is what a run of a move writes to each object of which it sets the switch, as the value of
+// capi.AnnotationOperation, so that of two runs each knows which switches are its own: the host of
+// the first one may have been suspended while it set them.
+type Lock struct {
+	Text string
+	// May returns an error when a switch with the lock held, of an object of a unit, must stay as it
+	// is. An earlier version wrote no lock: held is "".
+	May func(ctx context.Context, unit, held string) error
+}
+
+// WithLock returns a Pauser of the same management cluster whose switches have a lock.
+func (p *Pauser) WithLock(lock Lock) *Pauser {
+	with := NewPauser(p.reader, p.writer, p.kinds, p.rows)
+	with.lock = &lock
+	return with
 }
 
 // Change reads an object, lets fn change it and writes it. It repeats that after a conflict.
@@ -76,17 +95,68 @@ func (p *Pauser) Change(ctx context.Context, ref object.Ref, fn func(u *unstruct
 }
 
 // PauseOwn sets the switches of all nodes that have one of their own, except for Clusters: those
-// first that a release gives back last. It returns the nodes of which it changed one.
+// first that a release gives back last. It returns the nodes of which it changed one. A switch that
+// is set gets the lock of this Pauser, or is left with an error where Lock.May says so.
 func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, error) {
 	switched := p.switched(nodes)
 	slices.Reverse(switched)
-	return p.changeOwn(ctx, switched, p.rows.Pause)
+	return p.changeOwn(ctx, switched, p.pause(ctx, p.rows.Pause))
 }
 
-// UnpauseOwn gives back the switches that PauseOwn and PauseFirst set.
+// UnpauseOwn gives back the switches that PauseOwn and PauseFirst set. It ends with an error at one
+// that Lock.May leaves. A fence leaves those that a move holds.
 func (p *Pauser) UnpauseOwn(ctx context.Context, nodes []*graph.Node) error {
-	_, err := p.changeOwn(ctx, append(p.switched(nodes), p.First(nodes)...), p.rows.Unpause)
+	return p.unpauseOwn(ctx, nodes, func(n *graph.Node, held string) (bool, error) {
+		if p.lock == nil {
+			return !strings.Contains(held, "/"), nil
+		}
+		return true, p.lock.May(ctx, n.Unit, held)
+	})
+}
+
+// TakeBack is UnpauseOwn for a run that has lost its lock: it leaves all switches that have not the
+// lock of this Pauser.
+func (p *Pauser) TakeBack(ctx context.Context, nodes []*graph.Node) error {
+	return p.unpauseOwn(ctx, nodes, func(_ *graph.Node, held string) (bool, error) {
+		return held == p.lock.Text, nil
+	})
+}
+
+func (p *Pauser) unpauseOwn(ctx context.Context, nodes []*graph.Node,
+	may func(n *graph.Node, held string) (bool, error)) error {
+	_, err := p.changeOwn(ctx, append(p.switched(nodes), p.First(nodes)...),
+		func(n *graph.Node, obj map[string]any) (bool, error) {
+			if !capi.PausedByUs(obj) {
+				return false, nil
+			}
+			if mine, err := may(n, lockOf(obj)); err != nil || !mine {
+				return false, err
+			}
+			capi.Unannotate(obj, capi.AnnotationOperation)
+			return p.rows.Unpause(obj), nil
+		})
 	return err
+}
+
+// pause returns a change that sets a switch, and writes the lock to it.
+func (p *Pauser) pause(ctx context.Context, set func(obj map[string]any) bool) func(n *graph.Node,
+	obj map[string]any) (bool, error) {
+	return func(n *graph.Node, obj map[string]any) (bool, error) {
+		changed := set(obj)
+		if p.lock == nil || !capi.PausedByUs(obj) || lockOf(obj) == p.lock.Text {
+			return changed, nil
+		}
+		if err := p.lock.May(ctx, n.Unit, lockOf(obj)); err != nil {
+			return false, err
+		}
+		capi.Annotate(obj, capi.AnnotationOperation, p.lock.Text)
+		return true, nil
+	}
+}
+
+func lockOf(obj map[string]any) string {
+	u := unstructured.Unstructured{Object: obj}
+	return u.GetAnnotations()[capi.AnnotationOperation]
 }
 
 // First returns the nodes that PauseFirst pauses.
@@ -98,7 +168,7 @@ func (p *Pauser) First(nodes []*graph.Node) []*graph.Node {
 // PauseFirst pauses the nodes whose controllers take long to acknowledge a pause, each by itself,
 // before their Cluster is paused. It returns the nodes that it changed.
 func (p *Pauser) PauseFirst(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, error) {
-	return p.changeOwn(ctx, p.First(nodes), p.rows.PauseFirst)
+	return p.changeOwn(ctx, p.First(nodes), p.pause(ctx, p.rows.PauseFirst))
 }
 
 // switched returns the nodes that have a switch of their own, except for Clusters, in the order in
@@ -115,12 +185,12 @@ func (p *Pauser) switched(nodes []*graph.Node) []*graph.Node {
 // changeOwn changes one node after the other, and returns those that it changed. One that is gone
 // has no switch.
 func (p *Pauser) changeOwn(ctx context.Context, nodes []*graph.Node,
-	fn func(obj map[string]any) bool) (changed []*graph.Node, err error) {
+	fn func(n *graph.Node, obj map[string]any) (bool, error)) (changed []*graph.Node, err error) {
 	for _, n := range nodes {
 		is := false
-		err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) {
-			is = fn(u.Object)
-			return is, nil
+		err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (_ bool, err error) {
+			is, err = fn(n, u.Object)
+			return is, err
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return changed, err

@@ -40,7 +40,11 @@ func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt)
 // mayWrite checks the lock of a source Cluster before a write. It returns nil when this run or an
 // earlier run of the operation holds the lock, and a *LockedError otherwise.
 func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
-	held := cluster.GetAnnotations()[capi.AnnotationOperation]
+	return m.mayHold(unit, cluster.GetAnnotations()[capi.AnnotationOperation])
+}
+
+// mayHold is mayWrite for the lock that is held.
+func (m *run) mayHold(unit, held string) error {
 	operation, attempt, _ := strings.Cut(held, "/")
 	if n, err := strconv.Atoi(attempt); err == nil && operation == m.Operation && n <= m.Attempt {
 		return nil
@@ -58,7 +62,29 @@ func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 		m.Plan.Locks[unit] == held {
 		return nil
 	}
-	return m.mayWrite(unit, cluster)
+	return m.mayHold(unit, held)
+}
+
+// maySwitch checks the lock of an object of a unit before a write to its switch. Earlier versions
+// wrote none. Another operation that does not hold the Cluster any more has left it.
+func (m *run) maySwitch(ctx context.Context, unit, held string) error {
+	locked := m.mayHold(unit, held)
+	operation, _, _ := strings.Cut(held, "/")
+	switch {
+	case held == "":
+		return nil
+	case operation == m.Operation:
+		return locked
+	}
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return err
+	}
+	holder, err := m.lockHolder(ctx, ref)
+	if err == nil && m.mayHold(unit, holder) != nil {
+		err = locked
+	}
+	return err
 }
 
 // holdLock writes the lock of this run and verifies that the Cluster is paused. Before the

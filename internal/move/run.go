@@ -106,7 +106,6 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: attempt, Units: op.Units,
 		captures: capturesOf(o.Source, capture.Narrow{}), began: time.Now(),
-		pauser:     fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
 		policy:     policyOf(o.Source),
 		returns:    policyOf(o.Target),
 		namespaces: map[string][]string{}, asked: map[string][]object.Ref{},
@@ -118,6 +117,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
 			left: map[string]bool{}}}
+	m.pauser = fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows).WithLock(
+		fence.Lock{Text: m.lock(), May: m.maySwitch})
 	m.rounds = newRounds(m.Tuning)
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}

@@ -110,7 +110,8 @@ func (m *run) switchedOf(ctx context.Context, unit string) (object.Ref, []*graph
 
 // underLock checks that this run holds the lock of a unit, of which it has just changed switches:
 // err is the error of that. A process that was suspended after it had seen the lock takes back what
-// it has changed, and nothing that another run has set.
+// it has changed, and nothing that another run has set, or has found set and relies on: that has
+// the lock of the other run by then.
 func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, changed []*graph.Node,
 	err error) error {
 	holder, readErr := m.lockHolder(ctx, ref)
@@ -118,7 +119,7 @@ func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, change
 		return errors.Join(err, readErr)
 	}
 	return errors.Join(err, &LockedError{Workload: unit, Holder: holder},
-		m.pauser.UnpauseOwn(ctx, changed))
+		m.pauser.TakeBack(ctx, changed))
 }
 
 // pause pauses a unit of the source that is locked, and waits for the acknowledgements of the
