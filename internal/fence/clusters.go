@@ -31,8 +31,10 @@ func (c Cluster) Unit() string {
 	return object.Key{Namespace: c.Namespace, Name: c.Name}.String()
 }
 
-// Fenced returns why the Cluster is fenced, "" when it is not.
-func (c Cluster) Fenced() string { return c.annotations[capi.AnnotationFenced] }
+// Fenced returns why the Cluster is fenced, "" when it is not. One whose fence is being lifted is.
+func (c Cluster) Fenced() string {
+	return strings.TrimSuffix(c.annotations[capi.AnnotationFenced], capi.FenceLifting)
+}
 
 // Clusters lists the Clusters of a management cluster, by namespace and name.
 func Clusters(ctx context.Context, r Reader, kinds []kube.Kind) ([]Cluster, error) {

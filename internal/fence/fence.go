@@ -36,6 +36,9 @@ type Fence struct {
 	Capture func(ctx context.Context) (*graph.Graph, error)
 	// Policy is armed for what is fenced; nil arms none.
 	Policy *Policy
+	// Owners reads the ownership records of a Cluster again, of each store, for a lift; nil where no
+	// store is known.
+	Owners func(ctx context.Context, c Cluster) ([]Owners, error)
 	// Wait bounds the wait for acknowledgements; 0 means DefaultWait.
 	Wait time.Duration
 }

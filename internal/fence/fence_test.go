@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,6 +90,65 @@ func TestLiftAsksTheRecordsOfEachStore(t *testing.T) {
 	if !isPaused(m.cluster(t, c)) || len(r.Lifted) > 0 || len(r.Findings) != 1 ||
 		r.Findings[0].Code != object.CodeOwnedElsewhere {
 		t.Errorf("lifted %v, findings %v", r.Lifted, r.Findings)
+	}
+}
+
+// TestI1LiftReadsTheRecordsOnceMore: a restore elsewhere claims the workload cluster while its
+// fence is lifted. It finds a Cluster that it cannot rely on, or the lift finds its claim.
+func TestI1LiftReadsTheRecordsOnceMore(t *testing.T) {
+	errAway := errors.New("the store is away")
+	for name, tt := range map[string]struct {
+		owner string
+		err   error
+		lifts bool
+	}{
+		"claimed":           {owner: "there"},
+		"the store is away": {err: errAway},
+		"not claimed":       {owner: "here", lifts: true},
+	} {
+		m := newMemory()
+		c := m.addCluster("w", true, fenced(capi.FencedByOperator))
+		f := m.fence()
+		if err := f.Policy.Arm(t.Context(), []Cluster{c}); err != nil {
+			t.Fatal(err)
+		}
+		f.Owners = func(context.Context, Cluster) ([]Owners, error) {
+			u := m.cluster(t, c)
+			if why := u.GetAnnotations()[capi.AnnotationFenced]; !isPaused(u) ||
+				why != capi.FencedByOperator+capi.FenceLifting {
+				t.Errorf("%s: at the question it is paused: %v, and fenced by %q", name, isPaused(u), why)
+			}
+			return []Owners{{StoreID: "s1", UID: "here", Records: map[string]ownership.Record{c.ID: {
+				By: object.Side{Name: tt.owner, UID: tt.owner}, Epoch: 1, Seen: 1, Trusted: true}}}}, tt.err
+		}
+		r := f.Lift(t.Context(), []Cluster{c}, nil)
+		u := m.cluster(t, c)
+		why, marked := u.GetAnnotations()[capi.AnnotationFenced]
+		if isPaused(u) == tt.lifts || marked == tt.lifts || len(r.Lifted) > 0 != tt.lifts ||
+			len(m.listed()) > 0 == tt.lifts || len(r.Findings) > 0 == tt.lifts ||
+			marked && why != capi.FencedByOperator {
+			t.Errorf("%s: lifted %v, findings %v, fenced by %q, listed %v", name, r.Lifted, r.Findings, why,
+				m.listed())
+		}
+	}
+}
+
+// TestI1LiftEndsWhenSomebodyFencesMeanwhile: a restore elsewhere relies on that fence by then. What
+// the lift gave back is paused again.
+func TestI1LiftEndsWhenSomebodyFencesMeanwhile(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("w", true, fenced(capi.FencedByOperator))
+	f := m.fence()
+	f.Owners = func(ctx context.Context, _ Cluster) ([]Owners, error) {
+		f.Pause(ctx, []Cluster{c}, capi.FencedByRecord)
+		return []Owners{{StoreID: "s1", UID: "here"}}, nil
+	}
+	r := f.Lift(t.Context(), []Cluster{c}, nil)
+	u := m.cluster(t, c)
+	if !isPaused(u) || u.GetAnnotations()[capi.AnnotationFenced] != capi.FencedByRecord ||
+		len(r.Lifted) > 0 || len(r.Findings) != 1 ||
+		!strings.Contains(r.Findings[0].Message, errFencedAgain.Error()) {
+		t.Errorf("paused %v, lifted %v, findings %v", isPaused(u), r.Lifted, r.Findings)
 	}
 }
 

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,7 +18,7 @@ import (
 // refuses where a record of any store says that the workload cluster belongs to another management
 // cluster, or cannot say to which it belongs. A Cluster that was fenced by a record needs a trusted
 // record that names this management cluster. Objects with a switch of their own come first, the
-// Cluster last.
+// Cluster last. It may run again.
 func (f *Fence) Lift(ctx context.Context, clusters []Cluster, stores []Owners) Result {
 	clusters, r := f.Liftable(ctx, clusters, stores)
 	r.Lifted = nil
@@ -34,21 +35,26 @@ func (f *Fence) Lift(ctx context.Context, clusters []Cluster, stores []Owners) R
 	}
 	nodes, err := f.nodes(ctx, units)
 	for _, c := range clusters {
+		var findings []object.Finding
 		err := err
 		if err == nil {
-			err = f.lift(ctx, c, nodes)
+			findings, err = f.lift(ctx, c, nodes)
 		}
 		if err != nil {
-			r.Findings = append(r.Findings, object.Finding{Severity: object.Error, Ref: c.Ref,
+			findings = append(findings, object.Finding{Severity: object.Error, Ref: c.Ref,
 				Unit: c.Unit(), Code: object.CodeNotFenced, Message: "lift the fence: " + err.Error(),
 				Hint: object.HintOf(err)})
-			continue
 		}
-		r.Lifted = append(r.Lifted, c.Unit())
+		r.Findings = append(r.Findings, findings...)
+		if !slices.ContainsFunc(findings, isError) {
+			r.Lifted = append(r.Lifted, c.Unit())
+		}
 	}
 	r.sort()
 	return r
 }
+
+func isError(f object.Finding) bool { return f.Severity >= object.Error }
 
 // Liftable returns the Clusters that Lift would give back, which are in Result.Lifted as well, and
 // the findings about the others. It changes nothing.
@@ -61,17 +67,31 @@ func (f *Fence) Liftable(ctx context.Context, clusters []Cluster, stores []Owner
 	clusters = slices.DeleteFunc(slices.Clone(clusters), func(c Cluster) bool {
 		return c.Fenced() == "" && (held(c.annotations) || !listed.Denies(c.Ref))
 	})
-	var r Result
+	r := Result{Findings: refusals(clusters, stores)}
+	liftable := slices.DeleteFunc(clusters, func(c Cluster) bool {
+		return slices.ContainsFunc(r.Findings,
+			func(finding object.Finding) bool { return finding.Unit == c.Unit() && isError(finding) })
+	})
+	for _, c := range liftable {
+		r.Lifted = append(r.Lifted, c.Unit())
+	}
+	r.sort()
+	return liftable, r
+}
+
+// refusals returns what the records of all stores have to say about Clusters whose fence is to be
+// lifted. An error among the findings of a Cluster forbids it.
+func refusals(clusters []Cluster, stores []Owners) (findings []object.Finding) {
 	refused := map[string]bool{}
-	refuse := func(findings ...object.Finding) {
-		r.Findings = append(r.Findings, findings...)
-		for _, finding := range findings {
-			refused[finding.Unit] = refused[finding.Unit] || finding.Severity >= object.Error
+	refuse := func(more ...object.Finding) {
+		for _, finding := range more {
+			findings = append(findings, finding)
+			refused[finding.Unit] = refused[finding.Unit] || isError(finding)
 		}
 	}
 	for _, o := range stores {
-		lost, findings := o.Lost(clusters)
-		refuse(findings...)
+		lost, others := o.Lost(clusters)
+		refuse(others...)
 		for _, c := range lost {
 			record := o.Records[c.ID]
 			refuse(object.Finding{Severity: object.Error, Ref: c.Ref, Unit: c.Unit(),
@@ -80,41 +100,96 @@ func (f *Fence) Liftable(ctx context.Context, clusters []Cluster, stores []Owner
 				Hint: "move it back from there, or restore it here when that management cluster is gone"})
 		}
 	}
-	var liftable []Cluster
 	for _, c := range clusters {
-		switch {
-		case refused[c.Unit()]:
-		case c.Fenced() == capi.FencedByRecord && !slices.ContainsFunc(stores,
-			func(o Owners) bool { return o.own(c) }):
+		if !refused[c.Unit()] && c.Fenced() == capi.FencedByRecord &&
+			!slices.ContainsFunc(stores, func(o Owners) bool { return o.own(c) }) {
 			refuse(object.Finding{Severity: object.Error, Ref: c.Ref, Unit: c.Unit(),
 				Code: object.CodeNotFenced, Message: "an ownership record gave it to another management " +
 					"cluster, and no trusted record says that it is back",
 				Hint: "name the store with the ownership records, and the key that signs them"})
-		default:
-			liftable, r.Lifted = append(liftable, c), append(r.Lifted, c.Unit())
 		}
 	}
-	r.sort()
-	return liftable, r
+	return findings
 }
 
-func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) error {
+// errFencedAgain ends a lift: meanwhile somebody fenced the Cluster again, or gave it back.
+var errFencedAgain = errors.New("its fence was changed while it was lifted")
+
+// lift gives one Cluster back, or returns the findings that forbid it.
+func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) ([]object.Finding,
+	error) {
+	if c.Fenced() == "" {
+		return nil, nil // it was only on the list
+	}
 	own := slices.DeleteFunc(slices.Clone(nodes),
 		func(n *graph.Node) bool { return n.Unit != c.Unit() })
-	if c.Fenced() != "" {
-		if err := f.Pauser.UnpauseOwn(ctx, own); err != nil {
-			return err
-		}
+	why, findings, err := f.beginLift(ctx, c)
+	if err != nil || len(findings) > 0 {
+		return findings, err
 	}
-	return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
-		if string(u.GetUID()) != c.UID {
-			return false, errOther
-		}
-		if _, fenced := u.GetAnnotations()[capi.AnnotationFenced]; !fenced {
-			return false, nil
-		}
+	if err := f.Pauser.UnpauseOwn(ctx, own); err != nil {
+		return nil, err
+	}
+	err = f.ofFenced(ctx, c, why, func(u *unstructured.Unstructured) {
 		capi.Unannotate(u.Object, capi.AnnotationFenced)
 		f.Pauser.rows.Unpause(u.Object)
+	})
+	if errors.Is(err, errFencedAgain) {
+		_, set := f.Pauser.PauseOwn(ctx, own)
+		err = errors.Join(err, set)
+	}
+	return nil, err
+}
+
+// beginLift marks a Cluster as one whose fence is being lifted, reads its records again, and fences
+// it again where they forbid the lift. A restore elsewhere does it the other way round: it claims
+// the workload cluster, and then asks whether it is fenced. So one of the two sees the other (I1).
+// It returns the mark that the Cluster has now.
+func (f *Fence) beginLift(ctx context.Context, c Cluster) (why string, findings []object.Finding,
+	err error) {
+	was := c.annotations[capi.AnnotationFenced]
+	if f.Owners == nil {
+		return was, nil, nil
+	}
+	why = c.Fenced() + capi.FenceLifting
+	if err := f.mark(ctx, c, was, why); err != nil {
+		return "", nil, err
+	}
+	stores, err := f.Owners(ctx, c)
+	if err == nil {
+		findings = slices.DeleteFunc(refusals([]Cluster{c}, stores),
+			func(finding object.Finding) bool { return !isError(finding) })
+	}
+	if err == nil && len(findings) == 0 {
+		return why, nil, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	err = errors.Join(err, f.mark(ctx, c, why, c.Fenced()))
+	if f.Policy != nil {
+		err = errors.Join(err, f.Policy.Arm(ctx, []Cluster{c}))
+	}
+	return "", findings, err
+}
+
+// mark changes the mark of a fenced Cluster.
+func (f *Fence) mark(ctx context.Context, c Cluster, from, to string) error {
+	return f.ofFenced(ctx, c, from, func(u *unstructured.Unstructured) {
+		capi.Annotate(u.Object, capi.AnnotationFenced, to)
+	})
+}
+
+// ofFenced changes a Cluster that is fenced by a mark. It returns errFencedAgain when it has
+// another one.
+func (f *Fence) ofFenced(ctx context.Context, c Cluster, why string,
+	fn func(u *unstructured.Unstructured)) error {
+	return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+		switch {
+		case string(u.GetUID()) != c.UID:
+			return false, errOther
+		case u.GetAnnotations()[capi.AnnotationFenced] != why:
+			return false, errFencedAgain
+		}
+		fn(u)
 		return true, nil
 	})
 }

@@ -30,6 +30,8 @@ type Dial struct {
 type ClusterState struct {
 	Paused bool
 	Fenced bool // paused by a fence
+	// Lifting: that fence is being lifted, so that it does not count.
+	Lifting bool
 	// Unacknowledged says why the pause is not acknowledged at the Cluster's current generation.
 	Unacknowledged string
 }
@@ -37,7 +39,7 @@ type ClusterState struct {
 // Reconciles reports whether the management cluster answers and may reconcile a unit.
 func (d Dial) Reconciles(unit string) bool {
 	state, there := d.Clusters[unit]
-	return d.Answers && (d.Unread != nil || there && !state.Paused)
+	return d.Answers && (d.Unread != nil || there && (!state.Paused || state.Lifting))
 }
 
 // Source is the evidence of whether the source of a restore is dead (invariant I1).
@@ -127,7 +129,7 @@ func (s Source) answers(c SourceClaim) []object.Finding {
 		state, there := s.Dial.Clusters[unit]
 		switch {
 		case !there:
-		case !state.Paused || !state.Fenced:
+		case !state.Paused || !state.Fenced || state.Lifting:
 			unfenced = append(unfenced, unit)
 		case state.Unacknowledged != "":
 			findings = append(findings, object.Finding{Severity: object.Error, Unit: unit,

@@ -35,6 +35,8 @@ func TestI1ASourceThatAnswersForbidsTheRelease(t *testing.T) {
 		{"one is fenced", answers(fencedAck, ClusterState{}), nil, "fenced there: n/two"},
 		{"paused by somebody, not fenced", answers(fencedAck, ClusterState{Paused: true}), nil,
 			"fenced there: n/two"},
+		{"being lifted", answers(fencedAck, ClusterState{Paused: true, Fenced: true, Lifting: true}), nil,
+			"fenced there: n/two"},
 		{"the mark alone", answers(fencedAck, ClusterState{Fenced: true}), nil, "fenced there: n/two"},
 		{"all are fenced", answers(fencedAck, fencedAck), nil, ""},
 		{"one does not acknowledge", answers(fencedAck, fencedNot), nil,

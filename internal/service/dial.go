@@ -142,9 +142,10 @@ func clusterStates(ctx context.Context, m *kube.Mgmt) (map[string]preflight.Clus
 			return fmt.Errorf("decode Cluster: %w", err)
 		}
 		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-		_, fenced := u.GetAnnotations()[capi.AnnotationFenced]
+		why := u.GetAnnotations()[capi.AnnotationFenced]
 		states[object.Key{Namespace: u.GetNamespace(), Name: u.GetName()}.String()] =
-			preflight.ClusterState{Paused: paused, Fenced: fenced,
+			preflight.ClusterState{Paused: paused, Fenced: why != "",
+				Lifting:        strings.HasSuffix(why, capi.FenceLifting),
 				Unacknowledged: capi.NotAcknowledged(u.Object, "True")}
 		return nil
 	})

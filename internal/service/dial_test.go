@@ -165,6 +165,35 @@ func TestI1ASourceThatComesBackDuringTheRestoreEndsTheReleases(t *testing.T) {
 	}
 }
 
+// TestI1AFencedSourceIsAskedOnceMoreAfterTheClaim: its fence may have been lifted since it
+// answered, by somebody who found no claim. One that did not answer is not dialled for each unit.
+func TestI1AFencedSourceIsAskedOnceMoreAfterTheClaim(t *testing.T) {
+	f := newOwnedFixture(t, true)
+	for name, tt := range map[string]struct {
+		answers bool
+		asked   time.Duration // from the claim
+		refused bool
+	}{
+		"it answered":                    {true, -time.Second, true},
+		"it answered after the claim":    {true, time.Minute, false},
+		"it did not answer, seconds ago": {false, -time.Second, false},
+	} {
+		guard := &sourceGuard{o: f.restoreInputs, plan: f.plan}
+		f.dialer.options = nil
+		if err := guard.check(t.Context()); err != nil || guard.answers {
+			t.Fatalf("%s: it is gone: %v", name, err)
+		}
+		guard.answers, guard.asked = tt.answers, time.Now().Add(tt.asked)
+		f.dialer.options = []kube.Options{kubeconfigOf(t, "a", answering(t, "uid-a").URL)}
+		if err := guard.check(t.Context()); err != nil {
+			t.Errorf("%s: before the claim: %v", name, err)
+		}
+		if err := guard.checkAgain(t.Context()); (err != nil) != tt.refused {
+			t.Errorf("%s: after the claim: %v", name, err)
+		}
+	}
+}
+
 // TestI1AnOwnerThatAnswersIsNotOverridden: the record names c, the operator overrides that, and c
 // is alive.
 func TestI1AnOwnerThatAnswersIsNotOverridden(t *testing.T) {
@@ -185,6 +214,13 @@ func TestI1AnOwnerThatAnswersIsNotOverridden(t *testing.T) {
 		t.Errorf("c answers: %v", err)
 	}
 	f.dialer.options = nil
+	f.bucket.onOwner = func() { // its fence is lifted, by somebody who found no claim
+		f.dialer.options = []kube.Options{kubeconfigOf(t, "c", answering(t, "uid-c").URL)}
+	}
+	if err := release(); !as[*preflight.SourceError](err) {
+		t.Errorf("c answers after the claim: %v", err)
+	}
+	f.dialer.options, f.bucket.onOwner = nil, nil
 	if err := release(); err != nil {
 		t.Errorf("c does not answer: %v", err)
 	}

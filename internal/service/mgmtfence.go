@@ -51,6 +51,20 @@ func readOwnersIn(ctx context.Context, st *store.Store, m *kube.Mgmt) (fence.Own
 	return ownersIn(st, m, records), err
 }
 
+// recordsOf reads the ownership records of one workload cluster, of each store.
+func recordsOf(ctx context.Context, stores []*store.Store, m *kube.Mgmt, id string) (
+	[]fence.Owners, error) {
+	var owners []fence.Owners
+	for _, st := range stores {
+		records, err := ownership.Of(ctx, st, []string{id})
+		if err != nil {
+			return nil, err
+		}
+		owners = append(owners, ownersIn(st, m, records))
+	}
+	return owners, nil
+}
+
 // newFencing lists the Clusters of a management cluster. It reads no ownership records.
 func (s *Server) newFencing(ctx context.Context, m *kube.Mgmt) (*fencing, error) {
 	kinds, err := m.Reader().Kinds(ctx)
@@ -138,6 +152,11 @@ func (m *mgmtService) liftMgmt(ctx context.Context, req *mgmtv1.FenceMgmtRequest
 			return nil, err
 		}
 		owners = append(owners, o)
+	}
+	if len(stores) > 0 {
+		f.fence.Owners = func(ctx context.Context, c fence.Cluster) ([]fence.Owners, error) {
+			return recordsOf(ctx, stores, f.mgmt, c.ID)
+		}
 	}
 	everything := isEverything(selection)
 	gone, err := f.fence.Gone(ctx, f.clusters, selection.Workloads)

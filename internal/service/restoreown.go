@@ -63,10 +63,14 @@ func (o *restoreInputs) beforeRelease(ctx context.Context, j *catalog.Journal, p
 	}
 	guard := &sourceGuard{o: o, plan: plan}
 	return func(ctx context.Context, u restore.Unit) error {
-		if err := errors.Join(guard.check(ctx), guard.checkOwner(ctx, u)); err != nil {
+		owner, err := guard.overridden(ctx, u)
+		if err := errors.Join(guard.check(ctx), err, guard.checkOwner(ctx, u, owner)); err != nil {
 			return err
 		}
-		return claim(ctx, j, plan, u)
+		if err := claim(ctx, j, plan, u); err != nil {
+			return err
+		}
+		return errors.Join(guard.checkAgain(ctx), guard.checkOwner(ctx, u, owner))
 	}, j.EmitFindings(ctx, findings)
 }
 

@@ -31,6 +31,17 @@ type ownedFixture struct {
 type probedBucket struct {
 	*directory.Bucket
 	err error // of the question
+	// onOwner, when set, is called when an ownership record was written.
+	onOwner func()
+}
+
+func (b *probedBucket) PutIf(ctx context.Context, key string, data []byte, tag string) (string,
+	error) {
+	tag, err := b.Bucket.PutIf(ctx, key, data, tag)
+	if b.onOwner != nil && strings.HasPrefix(key, "owners/") {
+		b.onOwner()
+	}
+	return tag, err
 }
 
 func (b *probedBucket) SupportsConditionalWrites(context.Context) (bool, error) {

@@ -98,9 +98,11 @@ type sourceGuard struct {
 	plan *restore.Plan
 
 	mu    sync.Mutex
-	asked time.Time
+	asked time.Time // when the last question was begun
 	seen  time.Time // of the newest snapshot; read once
 	err   error
+	// answers: the source answered the last question.
+	answers bool
 }
 
 // needed reports whether a plan needs the proof at all.
@@ -124,8 +126,28 @@ func (g *sourceGuard) check(ctx context.Context) error {
 	if !g.asked.IsZero() && time.Since(g.asked) < dialAgain {
 		return g.err
 	}
-	g.err = g.ask(ctx)
+	return g.askNow(ctx)
+}
+
+// checkAgain is check, for a unit that has just been claimed, of a source that answers: its fence
+// may have been lifted before the claim was there, which keeps it from being lifted from then on
+// (fence.Lift). One question serves all units that were claimed before it.
+func (g *sourceGuard) checkAgain(ctx context.Context) error {
+	if !g.needed() {
+		return nil
+	}
+	claimed := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.answers || g.asked.After(claimed) {
+		return g.err
+	}
+	return g.askNow(ctx)
+}
+
+func (g *sourceGuard) askNow(ctx context.Context) error {
 	g.asked = time.Now()
+	g.err = g.ask(ctx)
 	return g.err
 }
 
@@ -144,6 +166,7 @@ func (g *sourceGuard) ask(ctx context.Context) error {
 	evidence := preflight.Source{Side: source, Seen: g.seen, SeenBy: "its newest snapshot",
 		Interval: time.Duration(g.o.signed.Interval) * time.Second, Planned: g.plan.SourceSeen,
 		Dial: g.o.dialer.dial(ctx, source)[source.UID]}
+	g.answers = evidence.Dial.Answers
 	claim := preflight.SourceClaim{Gone: g.plan.Spec.SourceIsGone, Force: g.plan.Spec.Force}
 	for _, u := range g.plan.Units {
 		if !u.Blocked {
@@ -156,24 +179,28 @@ func (g *sourceGuard) ask(ctx context.Context) error {
 	return preflight.Refuses(evidence.Check(claim, time.Now()))
 }
 
-// checkOwner returns an error when the owner whose record the operator overrides answers and may
-// reconcile a unit.
-func (g *sourceGuard) checkOwner(ctx context.Context, u restore.Unit) error {
+// overridden returns the owner of a unit whose record the operator overrides; none when there is no
+// such record. It has to be read before the unit is claimed.
+func (g *sourceGuard) overridden(ctx context.Context, u restore.Unit) (by object.Side, err error) {
 	if !g.plan.Spec.Force.Has(object.CodeOwnedElsewhere) {
-		return nil
+		return by, nil
 	}
 	r, err := g.o.store.GetOwner(ctx, u.WorkloadID)
 	if errors.Is(err, store.ErrNotFound) || store.IsUnusable(err) {
-		return nil // the claim decides about a record that is gone or cannot be read
+		return by, nil // the claim decides about a record that is gone or cannot be read
 	}
-	if err != nil {
-		return err
+	if err == nil && r.Owner.Owner.UID != g.plan.Target.UID &&
+		r.Owner.Owner.UID != g.plan.Snapshot.Source.UID {
+		by = object.Side{Name: r.Owner.Owner.Name, UID: r.Owner.Owner.UID}
 	}
-	by := object.Side{Name: r.Owner.Owner.Name, UID: r.Owner.Owner.UID}
-	if by.UID == g.plan.Target.UID || by.UID == g.plan.Snapshot.Source.UID {
-		return nil
-	}
-	if g.o.dialer.dial(ctx, by)[by.UID].Reconciles(u.Name) {
+	return by, err
+}
+
+// checkOwner returns an error when the owner whose record the operator overrides answers and may
+// reconcile a unit. The zero owner is none. It has to be asked before the unit is claimed and again
+// after that, as checkAgain does with the source.
+func (g *sourceGuard) checkOwner(ctx context.Context, u restore.Unit, by object.Side) error {
+	if by.UID != "" && g.o.dialer.dial(ctx, by)[by.UID].Reconciles(u.Name) {
 		return &preflight.SourceError{Finding: preflight.OwnerAnswers(by)}
 	}
 	return nil
