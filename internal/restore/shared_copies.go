@@ -30,7 +30,8 @@ func (e *actsOnCopyError) Error() string {
 
 // Hint says what the operator can do.
 func (e *actsOnCopyError) Hint() string {
-	return "end the operation, or the fence, that has paused " + e.Unit + " there, then resume this one"
+	return "end the operation, or the fence, that has paused " + e.Unit + " there, then resume this " +
+		"operation"
 }
 
 func actsOnCopy(err error) bool {
