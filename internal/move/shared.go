@@ -26,7 +26,7 @@ import (
 
 // finishShared releases the shared objects on the target. A ClusterResourceSet that is reconciled
 // there would apply to units of later batches before their hand-over. So none is released before
-// the last unit of its namespace.
+// the last unit of its namespace. What fails in one batch does not keep the others from it.
 func (m *run) finishShared(ctx context.Context) error {
 	released := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
@@ -42,43 +42,50 @@ func (m *run) finishShared(ctx context.Context) error {
 	seen := map[object.Ref]bool{}
 	var failed error
 	for _, b := range m.batches {
-		if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
-			if err != nil {
-				return err
-			}
-			continue // nothing of it is on the target
-		}
-		if err := m.load(ctx, b); err != nil {
-			return err
-		}
-		todo, err := m.stillPaused(ctx, b)
-		if err != nil {
-			return err
-		}
-		todo.Units = nil // their states are in released
-		for i := range todo.Shared.Objects {
-			o := &todo.Shared.Objects[i]
-			if seen[o.Ref] && o.Late {
-				o.Action = restore.Skip // an earlier batch creates it
-			}
-			seen[o.Ref] = true
-			o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
-		}
-		err = restore.FinishShared(ctx, restore.RunOptions{
-			Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
-			Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: b.suffix()},
-		}, released)
+		err := m.finishSharedOf(ctx, b, released, users, seen)
+		failed = errors.Join(failed, err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		failed = errors.Join(failed, err) // the others are released all the same
+		if kube.Transient(err) {
+			break // the others would wait as long as this one has
+		}
 	}
 	if failed != nil {
 		return fmt.Errorf("release shared objects: %w", failed)
 	}
 	return nil
+}
+
+// finishSharedOf is finishShared for those of one batch. users are those of all batches, and seen
+// are the objects of the batches before.
+func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]bool,
+	users map[object.Ref][]string, seen map[object.Ref]bool) error {
+	if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
+		return err // nothing of it is on the target
+	}
+	if err := m.load(ctx, b); err != nil {
+		return err
+	}
+	todo, err := m.stillPaused(ctx, b)
+	if err != nil {
+		return err
+	}
+	todo.Units = nil // their states are in released
+	for i := range todo.Shared.Objects {
+		o := &todo.Shared.Objects[i]
+		if seen[o.Ref] && o.Late {
+			o.Action = restore.Skip // an earlier batch creates it
+		}
+		seen[o.Ref] = true
+		o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
+	}
+	return restore.FinishShared(ctx, restore.RunOptions{
+		Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
+		Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
+		Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+		Hooks: restore.Hooks{StepSuffix: b.suffix()},
+	}, released)
 }
 
 // anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the
