@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/gitops"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -146,21 +148,58 @@ func (m *run) awaitIdle(ctx context.Context) error {
 
 // resumeGitOps gives the owners back that the move suspended, those below first. With units that
 // stay moved, the owners that apply their objects stay suspended, since they would create them
-// again; a finding names them.
+// again; a finding names them. So do the owners of what another move has locked, which has found
+// them suspended.
 func (m *run) resumeGitOps(ctx context.Context, moved []string) error {
 	if len(m.Plan.Suspend) == 0 {
 		return nil
 	}
-	stays := func(s Suspension) bool {
-		return slices.ContainsFunc(s.Units, func(u string) bool { return slices.Contains(moved, u) })
+	others, err := m.ownersOfOthers(ctx)
+	if err != nil {
+		return err
 	}
+	because := func(s Suspension) []string {
+		return append(slices.DeleteFunc(slices.Clone(s.Units),
+			func(u string) bool { return !slices.Contains(moved, u) }), others[s.Owner]...)
+	}
+	stays := func(s Suspension) bool { return len(because(s)) > 0 }
 	if slices.ContainsFunc(m.Plan.Suspend, stays) {
-		return errors.Join(m.resumeOwners(ctx, stays), m.reportSuspended(ctx, stays))
+		return errors.Join(m.resumeOwners(ctx, stays), m.reportSuspended(ctx, because))
 	}
 	return m.Journal.Undo(ctx, suspendStep(), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		return m.resumeOwners(ctx, stays)
 	})
+}
+
+// ownersOfOthers returns the owners that apply Clusters of the source which another move has
+// locked, with the units of these.
+func (m *run) ownersOfOthers(ctx context.Context) (map[object.Ref][]string, error) {
+	k, served := kube.FindKind(m.Source.Kinds, capi.Cluster)
+	if !served {
+		return nil, nil
+	}
+	search := gitops.NewSearch()
+	locked := false
+	_, err := m.Source.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
+		metadata := gjson.GetBytes(raw, "metadata")
+		operation, _, is := strings.Cut(metadata.Get("annotations."+
+			gjson.Escape(capi.AnnotationOperation)).String(), "/")
+		if !is || operation == m.Operation {
+			return nil
+		}
+		locked = true
+		key := object.Key{Namespace: metadata.Get("namespace").String(),
+			Name: metadata.Get("name").String()}
+		search.Add(object.Ref{Group: k.Group, Kind: k.Kind, Namespace: key.Namespace, Name: key.Name},
+			key.String(), raw)
+		return nil
+	})
+	if err != nil || !locked {
+		return nil, err
+	}
+	found, err := search.Owners(ctx, m.Source.Reader, m.Source.Kinds)
+	return found.UnitsOf(), err
 }
 
 // suspensions returns the owners that the move has suspended, with their switches as they were.
@@ -203,8 +242,9 @@ func (m *run) resumeOwners(ctx context.Context, stays func(Suspension) bool) err
 	return errors.Join(errs...)
 }
 
-// reportSuspended reports those owners that a run leaves suspended; nil stays for all.
-func (m *run) reportSuspended(ctx context.Context, stays func(Suspension) bool) error {
+// reportSuspended reports those owners that a run leaves suspended because of some units; nil
+// because reports all.
+func (m *run) reportSuspended(ctx context.Context, because func(Suspension) []string) error {
 	ours, err := m.suspensions(ctx)
 	if err != nil || len(ours) == 0 {
 		return err
@@ -212,13 +252,17 @@ func (m *run) reportSuspended(ctx context.Context, stays func(Suspension) bool) 
 	var findings []object.Finding
 	for _, s := range m.Plan.Suspend {
 		was, ok := ours[s.Owner]
-		if !ok || stays != nil && !stays(s) {
+		units := s.Units
+		if because != nil {
+			units = because(s)
+		}
+		if !ok || because != nil && len(units) == 0 {
 			continue
 		}
 		findings = append(findings, object.Finding{Severity: object.Warning,
 			Code: object.CodeGitOpsSuspended, Ref: s.Owner,
-			Message: "the move suspended it and leaves it so: resumed, it creates on the source what " +
-				"has moved (" + strings.Join(s.Units, ", ") + ")",
+			Message: "the move suspended it and leaves it so: resumed, it would work on what has moved, " +
+				"or is being moved (" + strings.Join(units, ", ") + ")",
 			Hint: "remove from Git what has moved, or point it at the target, then " +
 				gitops.HowToResume(s.Owner, was)})
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -101,9 +102,16 @@ func (fx *fixture) switches() string {
 // setSuspended suspends a Kustomization or resumes it, as a user would.
 func (fx *fixture) setSuspended(name string, to bool) {
 	fx.t.Helper()
+	fx.changeKustomization(name, func(u *unstructured.Unstructured) error {
+		return unstructured.SetNestedField(u.Object, to, "spec", "suspend")
+	})
+}
+
+func (fx *fixture) changeKustomization(name string, fn func(u *unstructured.Unstructured) error) {
+	fx.t.Helper()
 	u, err := fx.sides[0].Reader().Get(fx.t.Context(), kustomizations, fx.namespace, name)
 	must(fx.t, err)
-	must(fx.t, unstructured.SetNestedField(u.Object, to, "spec", "suspend"))
+	must(fx.t, fn(u))
 	_, err = fx.sides[0].Writer().Update(kube.WithFieldManager(fx.t.Context(), "flux"),
 		kustomizations, u)
 	must(fx.t, err)
@@ -145,6 +153,26 @@ func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
 	st, err := fx.state()
 	must(t, err)
 	fx.report(fx.ended(true, st))
+
+	// Another move has found the root suspended, and relies on that.
+	if _, err := fx.run(o); err != nil {
+		t.Fatal(err)
+	}
+	other := clusterRef(fx.namespace, allUnits[0])
+	fx.change(0, other, func(u *unstructured.Unstructured) {
+		capi.Annotate(u.Object, capi.AnnotationOperation, "0123456789ab/1")
+	})
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	if got := fx.switches(); got != "root true, apps false" {
+		t.Errorf("the rollback beside another move left %s", got)
+	}
+	fx.change(0, other, func(u *unstructured.Unstructured) {
+		capi.Unannotate(u.Object, capi.AnnotationOperation)
+	})
+	fx.changeKustomization("root", func(u *unstructured.Unstructured) error {
+		unstructured.RemoveNestedField(u.Object, "spec", "suspend")
+		return nil
+	})
 
 	o.Kill = &kill{Step: "ns/" + allUnits[0] + "/pause", Point: inside, Write: 1, Answered: true}
 	if _, err := fx.run(o); err != nil {
