@@ -18,16 +18,22 @@ import (
 )
 
 // LockedError means that another operation, or a later run of this one, works on a workload
-// cluster.
+// cluster, or did: then Holder is "".
 type LockedError struct{ Workload, Holder string }
 
 func (e *LockedError) Error() string {
+	if e.Holder == "" {
+		return "the lock of workload cluster " + e.Workload + " is gone"
+	}
 	return "workload cluster " + e.Workload + " is locked by operation " + e.Holder
 }
 
 // Hint says what the operator can do.
 func (e *LockedError) Hint() string {
 	operation, _, _ := strings.Cut(e.Holder, "/")
+	if operation == "" {
+		return "find out which host has gone on with this operation"
+	}
 	return "resume operation " + operation + " or roll it back first"
 }
 
@@ -65,26 +71,22 @@ func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	return m.mayHold(unit, held)
 }
 
-// maySwitch checks the lock of an object of a unit before a write to its switch. Earlier versions
-// wrote none. Another operation that does not hold the Cluster any more has left it.
+// maySwitch checks the lock of an object of a unit before a write to its switch. Where it has none,
+// as by a fence and by earlier versions, or that of another operation, which may have left it
+// behind, the lock of the Cluster decides.
 func (m *run) maySwitch(ctx context.Context, unit, held string) error {
-	locked := m.mayHold(unit, held)
-	operation, _, _ := strings.Cut(held, "/")
-	switch {
-	case held == "":
-		return nil
-	case operation == m.Operation:
-		return locked
+	if operation, _, _ := strings.Cut(held, "/"); operation == m.Operation {
+		return m.mayHold(unit, held)
 	}
 	ref, err := clusterRef(unit)
 	if err != nil {
 		return err
 	}
 	holder, err := m.lockHolder(ctx, ref)
-	if err == nil && m.mayHold(unit, holder) != nil {
-		err = locked
+	if err != nil {
+		return err
 	}
-	return err
+	return m.mayHold(unit, holder)
 }
 
 // holdLock writes the lock of this run and verifies that the Cluster is paused. Before the
@@ -166,7 +168,7 @@ func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object
 	if !ours {
 		return errors.Join(err, readErr)
 	}
-	return errors.Join(err, m.policy.Allow(ctx, ref), m.pauser.UnpauseOwn(ctx, m.pauser.First(nodes)),
+	return errors.Join(err, m.policy.Allow(ctx, ref), m.pauser.UnpauseOwn(ctx, nodes),
 		back(true))
 }
 

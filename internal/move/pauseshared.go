@@ -49,7 +49,7 @@ func (m *run) unpauseShared(ctx context.Context) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	if !m.hasTarget() && len(m.batches) > 0 {
+	if !m.hasTarget() {
 		return m.leaveSharedPaused(ctx, objects)
 	}
 	return m.Journal.Undo(ctx, pauseSharedStep(), func(ctx context.Context,
@@ -65,11 +65,8 @@ func (m *run) unpauseShared(ctx context.Context) error {
 }
 
 // notAtWork returns the objects that have no copy at work on the target, and reports the others: it
-// may be a copy that another move has made. A target that is not asked has none of this move's.
+// may be a copy that another move has made.
 func (m *run) notAtWork(ctx context.Context, objects []restore.Object) ([]restore.Object, error) {
-	if !m.hasTarget() {
-		return objects, nil
-	}
 	var free []restore.Object
 	for _, o := range objects {
 		there, err := on(ctx, m.Target, o.Ref)

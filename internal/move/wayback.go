@@ -157,8 +157,9 @@ func (m *run) givenBack() (units []string) {
 // since what they share is removed last.
 func (m *run) reportLeft(ctx context.Context) error {
 	units := m.givenBack()
-	if len(units) == 0 && !m.sharedLeft() {
-		return nil
+	sharedLeft, err := m.sharedLeft(ctx)
+	if err != nil || len(units) == 0 && !sharedLeft {
+		return err
 	}
 	left := &CopiesLeftError{Target: m.Target.Name, Units: units}
 	var findings []object.Finding
@@ -176,17 +177,25 @@ func (m *run) reportLeft(ctx context.Context) error {
 
 // sharedLeft reports whether copies of shared objects may be on the target, or objects stay paused
 // on the source because of them.
-func (m *run) sharedLeft() bool {
-	return slices.ContainsFunc(m.copies(), func(b *batch) bool {
+func (m *run) sharedLeft(ctx context.Context) (bool, error) {
+	if slices.ContainsFunc(m.copies(), func(b *batch) bool {
 		return slices.ContainsFunc(b.Copy.Shared.Objects,
 			func(o restore.Object) bool { return o.Action != restore.Skip })
-	}) || len(m.batches) > 0 && len(m.pausedShared(m.Plan.Copy)) > 0
+	}) {
+		return true, nil
+	}
+	state, err := m.Journal.State(ctx, pauseSharedStep())
+	return isBegun(state) && len(m.pausedShared(m.Plan.Copy)) > 0, err
 }
 
 // leaveSharedPaused reports the shared objects that stay paused on the source, because a copy may
-// be at work on the target, which cannot be asked. A rollback that reaches the target unpauses
-// them.
+// be at work on the target, which cannot be asked: that of another move may be, whatever this one
+// has copied. A rollback that reaches the target unpauses them.
 func (m *run) leaveSharedPaused(ctx context.Context, objects []restore.Object) error {
+	state, err := m.Journal.State(ctx, pauseSharedStep())
+	if err != nil || !isBegun(state) {
+		return err
+	}
 	var findings []object.Finding
 	for _, o := range objects {
 		findings = append(findings, object.Finding{Severity: object.Warning,
