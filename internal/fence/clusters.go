@@ -36,6 +36,9 @@ func (c Cluster) Fenced() string {
 	return strings.TrimSuffix(c.annotations[capi.AnnotationFenced], capi.FenceLifting)
 }
 
+// Lifting reports whether the fence of the Cluster is being lifted, or was when a lift died.
+func (c Cluster) Lifting() bool { return c.Fenced() != c.annotations[capi.AnnotationFenced] }
+
 // Clusters lists the Clusters of a management cluster, by namespace and name.
 func Clusters(ctx context.Context, r Reader, kinds []kube.Kind) ([]Cluster, error) {
 	kind, ok := kube.FindKind(kinds, capi.Cluster)

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 )
@@ -133,22 +135,87 @@ func TestI1LiftReadsTheRecordsOnceMore(t *testing.T) {
 	}
 }
 
-// TestI1LiftEndsWhenSomebodyFencesMeanwhile: a restore elsewhere relies on that fence by then. What
-// the lift gave back is paused again.
-func TestI1LiftEndsWhenSomebodyFencesMeanwhile(t *testing.T) {
-	m := newMemory()
-	c := m.addCluster("w", true, fenced(capi.FencedByOperator))
-	f := m.fence()
-	f.Owners = func(ctx context.Context, _ Cluster) ([]Owners, error) {
-		f.Pause(ctx, []Cluster{c}, capi.FencedByRecord)
-		return []Owners{{StoreID: "s1", UID: "here"}}, nil
+// addAddOn stores an object with a switch of its own, which Capture shows for a Cluster.
+func (m *memory) addAddOn(f *Fence, c Cluster, annotations map[string]string) *graph.Node {
+	k := kube.Kind{GroupKind: object.GroupKind{Group: "addons.stackhpc.com", Kind: "HelmRelease"},
+		Version: "v1", Namespaced: true}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.APIVersion(),
+		"kind": k.Kind, "metadata": map[string]any{"name": "cni", "namespace": c.Namespace},
+		"spec": map[string]any{"paused": true}}}
+	u.SetAnnotations(annotations)
+	m.store(u)
+	n := &graph.Node{Ref: refOfObject(u), Unit: c.Unit()}
+	f.Pauser = NewPauser(m, m, []kube.Kind{clusterKind, k}, nil)
+	f.Capture = func(context.Context) (*graph.Graph, error) {
+		return &graph.Graph{Nodes: []*graph.Node{n}}, nil
 	}
-	r := f.Lift(t.Context(), []Cluster{c}, nil)
-	u := m.cluster(t, c)
-	if !isPaused(u) || u.GetAnnotations()[capi.AnnotationFenced] != capi.FencedByRecord ||
-		len(r.Lifted) > 0 || len(r.Findings) != 1 ||
-		!strings.Contains(r.Findings[0].Message, errFencedAgain.Error()) {
-		t.Errorf("paused %v, lifted %v, findings %v", isPaused(u), r.Lifted, r.Findings)
+	return n
+}
+
+// TestI1LiftEndsWhenSomebodyChangesTheFenceMeanwhile: a restore elsewhere relies on a new fence. A
+// Cluster that somebody else has given back is not paused again, and what a move has locked since
+// stays as it is.
+func TestI1LiftEndsWhenSomebodyChangesTheFenceMeanwhile(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change         func(ctx context.Context, f *Fence, c Cluster) error
+		late           bool // once the records are read
+		paused, lifted bool // at the end
+		addOn          bool // is paused then
+	}{
+		"fenced again": {func(ctx context.Context, f *Fence, c Cluster) error {
+			f.Pause(ctx, []Cluster{c}, capi.FencedByRecord)
+			return nil
+		}, false, true, false, true},
+		"fenced again, late": {func(ctx context.Context, f *Fence, c Cluster) error {
+			f.Pause(ctx, []Cluster{c}, capi.FencedByRecord)
+			return nil
+		}, true, true, false, true},
+		"given back": {func(ctx context.Context, f *Fence, c Cluster) error {
+			return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+				capi.Unannotate(u.Object, capi.AnnotationFenced)
+				return f.Pauser.rows.Unpause(u.Object), nil
+			})
+		}, false, false, true, false},
+		"given back and moved": {func(ctx context.Context, f *Fence, c Cluster) error {
+			return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+				capi.Unannotate(u.Object, capi.AnnotationFenced)
+				capi.Annotate(u.Object, capi.AnnotationOperation, "0123456789ab/1")
+				return f.Pauser.rows.Unpause(u.Object), nil
+			})
+		}, false, false, true, true},
+	} {
+		m := newMemory()
+		c := m.addCluster("w", true, fenced(capi.FencedByOperator))
+		f := m.fence()
+		n := m.addAddOn(f, c, map[string]string{capi.AnnotationWasPaused: capi.WasAbsent})
+		change := func(ctx context.Context) {
+			if err := tt.change(ctx, f, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Owners = func(ctx context.Context, _ Cluster) ([]Owners, error) {
+			if !tt.late {
+				change(ctx)
+			}
+			return []Owners{{StoreID: "s1", UID: "here"}}, nil
+		}
+		m.refuse = func(u *unstructured.Unstructured) error {
+			if tt.late && u.GetKind() == n.Kind && !capi.PausedByUs(u.Object) {
+				tt.late = false
+				m.mu.Unlock()
+				change(t.Context())
+				m.mu.Lock()
+			}
+			return nil
+		}
+		r := f.Lift(t.Context(), []Cluster{c}, nil)
+		u := m.cluster(t, c)
+		addOn := m.objects[n.Ref]
+		if isPaused(u) != tt.paused || len(r.Lifted) > 0 != tt.lifted || len(r.Findings) > 0 == tt.lifted ||
+			capi.PausedByUs(addOn.Object) != tt.addOn {
+			t.Errorf("%s: paused %v, the add-on %v, lifted %v, findings %v", name, isPaused(u),
+				capi.PausedByUs(addOn.Object), r.Lifted, r.Findings)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -34,6 +35,7 @@ func (f *Fence) Lift(ctx context.Context, clusters []Cluster, stores []Owners) R
 		_ = f.Policy.Disarm(ctx, refs)
 	}
 	nodes, err := f.nodes(ctx, units)
+	var failed []Cluster
 	for _, c := range clusters {
 		var findings []object.Finding
 		err := err
@@ -46,12 +48,45 @@ func (f *Fence) Lift(ctx context.Context, clusters []Cluster, stores []Owners) R
 				Hint: object.HintOf(err)})
 		}
 		r.Findings = append(r.Findings, findings...)
-		if !slices.ContainsFunc(findings, isError) {
+		if slices.ContainsFunc(findings, isError) {
+			failed = append(failed, c)
+		} else {
 			r.Lifted = append(r.Lifted, c.Unit())
 		}
 	}
+	r.Findings = append(r.Findings, f.armAgain(context.WithoutCancel(ctx), failed)...)
 	r.sort()
 	return r
+}
+
+// armAgain arms the policy for those of Clusters that are still fenced.
+func (f *Fence) armAgain(ctx context.Context, clusters []Cluster) []object.Finding {
+	if f.Policy == nil {
+		return nil
+	}
+	var still []Cluster
+	for _, c := range clusters {
+		if why, err := f.fencedBy(ctx, c); err == nil && why != "" {
+			still = append(still, c)
+		}
+	}
+	err := f.Policy.Arm(ctx, still)
+	if err == nil || IsUnable(err) {
+		return nil
+	}
+	return []object.Finding{PolicyNotArmed("", err)}
+}
+
+// fencedBy reads why a Cluster is fenced now; "" when it is not.
+func (f *Fence) fencedBy(ctx context.Context, c Cluster) (why string, err error) {
+	err = f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+		if string(u.GetUID()) != c.UID {
+			return false, errOther
+		}
+		why = u.GetAnnotations()[capi.AnnotationFenced]
+		return false, nil
+	})
+	return why, err
 }
 
 func isError(f object.Finding) bool { return f.Severity >= object.Error }
@@ -112,10 +147,11 @@ func refusals(clusters []Cluster, stores []Owners) (findings []object.Finding) {
 	return findings
 }
 
-// errFencedAgain ends a lift: meanwhile somebody fenced the Cluster again, or gave it back.
+// errFencedAgain ends a lift: somebody fenced the Cluster again meanwhile, or works on it.
 var errFencedAgain = errors.New("its fence was changed while it was lifted")
 
-// lift gives one Cluster back, or returns the findings that forbid it.
+// lift gives one Cluster back, or returns the findings that forbid it. One that somebody else has
+// given back is lifted.
 func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) ([]object.Finding,
 	error) {
 	if c.Fenced() == "" {
@@ -127,18 +163,52 @@ func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) ([]obj
 	if err != nil || len(findings) > 0 {
 		return findings, err
 	}
-	if err := f.Pauser.UnpauseOwn(ctx, own); err != nil {
-		return nil, err
+	err = f.liftOwn(ctx, c, why, own)
+	if err == nil {
+		err = f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+			switch is := u.GetAnnotations()[capi.AnnotationFenced]; {
+			case string(u.GetUID()) != c.UID:
+				return false, errOther
+			case is == "" && !capi.PausedByUs(u.Object): // also when our own answer was lost
+				return false, nil
+			case is != why:
+				return false, errFencedAgain
+			}
+			capi.Unannotate(u.Object, capi.AnnotationFenced)
+			f.Pauser.rows.Unpause(u.Object)
+			return true, nil
+		})
 	}
-	err = f.ofFenced(ctx, c, why, func(u *unstructured.Unstructured) {
-		capi.Unannotate(u.Object, capi.AnnotationFenced)
-		f.Pauser.rows.Unpause(u.Object)
-	})
 	if errors.Is(err, errFencedAgain) {
-		_, set := f.Pauser.PauseOwn(ctx, own)
-		err = errors.Join(err, set)
+		err = errors.Join(err, f.pauseAgain(context.WithoutCancel(ctx), c, own))
 	}
 	return nil, err
+}
+
+// liftOwn gives back the switches of a Cluster that has the mark why. It leaves those that a move
+// has set whose lock the Cluster has.
+func (f *Fence) liftOwn(ctx context.Context, c Cluster, why string, own []*graph.Node) error {
+	return f.Pauser.unpauseOwn(ctx, own, func(_ *graph.Node, _ string) (may bool, err error) {
+		err = f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+			is := u.GetAnnotations()[capi.AnnotationFenced]
+			may = !strings.Contains(u.GetAnnotations()[capi.AnnotationOperation], "/")
+			if is != why && (is != "" || capi.PausedByUs(u.Object)) {
+				return false, errFencedAgain
+			}
+			return false, nil
+		})
+		return may, err
+	})
+}
+
+// pauseAgain sets the switches of a Cluster that somebody has fenced again.
+func (f *Fence) pauseAgain(ctx context.Context, c Cluster, own []*graph.Node) error {
+	why, err := f.fencedBy(ctx, c)
+	if err != nil || why == "" {
+		return err
+	}
+	_, err = f.Pauser.PauseOwn(ctx, own)
+	return err
 }
 
 // beginLift marks a Cluster as one whose fence is being lifted, reads its records again, and fences
@@ -163,33 +233,21 @@ func (f *Fence) beginLift(ctx context.Context, c Cluster) (why string, findings 
 	if err == nil && len(findings) == 0 {
 		return why, nil, nil
 	}
-	ctx = context.WithoutCancel(ctx)
-	err = errors.Join(err, f.mark(ctx, c, why, c.Fenced()))
-	if f.Policy != nil {
-		err = errors.Join(err, f.Policy.Arm(ctx, []Cluster{c}))
-	}
-	return "", findings, err
+	return "", findings, errors.Join(err, f.mark(context.WithoutCancel(ctx), c, why, c.Fenced()))
 }
 
-// mark changes the mark of a fenced Cluster.
+// mark changes the mark of a fenced Cluster. It returns errFencedAgain when it has another one.
 func (f *Fence) mark(ctx context.Context, c Cluster, from, to string) error {
-	return f.ofFenced(ctx, c, from, func(u *unstructured.Unstructured) {
-		capi.Annotate(u.Object, capi.AnnotationFenced, to)
-	})
-}
-
-// ofFenced changes a Cluster that is fenced by a mark. It returns errFencedAgain when it has
-// another one.
-func (f *Fence) ofFenced(ctx context.Context, c Cluster, why string,
-	fn func(u *unstructured.Unstructured)) error {
 	return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
-		switch {
+		switch is := u.GetAnnotations()[capi.AnnotationFenced]; {
 		case string(u.GetUID()) != c.UID:
 			return false, errOther
-		case u.GetAnnotations()[capi.AnnotationFenced] != why:
+		case is == to: // also when our own answer was lost
+			return false, nil
+		case is != from:
 			return false, errFencedAgain
 		}
-		fn(u)
+		capi.Annotate(u.Object, capi.AnnotationFenced, to)
 		return true, nil
 	})
 }

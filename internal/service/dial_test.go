@@ -220,7 +220,11 @@ func TestI1AnOwnerThatAnswersIsNotOverridden(t *testing.T) {
 	if err := release(); !as[*preflight.SourceError](err) {
 		t.Errorf("c answers after the claim: %v", err)
 	}
-	f.dialer.options, f.bucket.onOwner = nil, nil
+	f.bucket.onOwner = nil
+	if err := release(); !as[*preflight.SourceError](err) {
+		t.Errorf("c answers a resume: %v", err)
+	}
+	f.dialer.options = nil
 	if err := release(); err != nil {
 		t.Errorf("c does not answer: %v", err)
 	}

@@ -355,7 +355,7 @@ func (m *mgmtWatch) confirmed(ctx context.Context, f *fencing, o locationOwners,
 	var g task.Group
 	g.SetLimit(mgmtRequests)
 	for _, c := range lost {
-		if c.Paused && c.Fenced() != "" { // it stays as it is
+		if c.Paused && c.Fenced() != "" && !c.Lifting() { // it stays as it is
 			now.Records[c.ID] = o.records[c.ID]
 			continue
 		}

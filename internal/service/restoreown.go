@@ -63,7 +63,7 @@ func (o *restoreInputs) beforeRelease(ctx context.Context, j *catalog.Journal, p
 	}
 	guard := &sourceGuard{o: o, plan: plan}
 	return func(ctx context.Context, u restore.Unit) error {
-		owner, err := guard.overridden(ctx, u)
+		owner, err := guard.overridden(ctx, j, u)
 		if err := errors.Join(guard.check(ctx), err, guard.checkOwner(ctx, u, owner)); err != nil {
 			return err
 		}
@@ -116,6 +116,19 @@ func recordOwner(ctx context.Context, s ownership.Store, h *catalog.StepHandle,
 		return err
 	}
 	return h.Sync(ctx) // a rollback on another host has to know it, too
+}
+
+// claimedFrom returns who owned a unit before this operation claimed it; the zero side when nobody
+// did.
+func claimedFrom(ctx context.Context, j *catalog.Journal, u restore.Unit) (by object.Side,
+	err error) {
+	values, err := j.Values(ctx, ownStep(u.Name))
+	if data, ok := values[previousOwner]; ok && err == nil {
+		if err = json.Unmarshal(data, &by); err != nil {
+			err = fmt.Errorf("decode owner: %w", err)
+		}
+	}
+	return by, err
 }
 
 // unclaimed makes sure that no other operation has claimed a unit since planning. It is for a run

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
@@ -180,18 +181,25 @@ func (g *sourceGuard) ask(ctx context.Context) error {
 }
 
 // overridden returns the owner of a unit whose record the operator overrides; none when there is no
-// such record. It has to be read before the unit is claimed.
-func (g *sourceGuard) overridden(ctx context.Context, u restore.Unit) (by object.Side, err error) {
+// such record. Once this operation has claimed the unit, its journal knows who that was.
+func (g *sourceGuard) overridden(ctx context.Context, j *catalog.Journal, u restore.Unit) (
+	by object.Side, err error) {
 	if !g.plan.Spec.Force.Has(object.CodeOwnedElsewhere) {
 		return by, nil
 	}
 	r, err := g.o.store.GetOwner(ctx, u.WorkloadID)
-	if errors.Is(err, store.ErrNotFound) || store.IsUnusable(err) {
+	switch {
+	case errors.Is(err, store.ErrNotFound) || store.IsUnusable(err):
 		return by, nil // the claim decides about a record that is gone or cannot be read
-	}
-	if err == nil && r.Owner.Owner.UID != g.plan.Target.UID &&
-		r.Owner.Owner.UID != g.plan.Snapshot.Source.UID {
+	case err != nil:
+		return by, err
+	case r.Owner.Operation == string(j.Operation()):
+		by, err = claimedFrom(ctx, j, u)
+	default:
 		by = object.Side{Name: r.Owner.Owner.Name, UID: r.Owner.Owner.UID}
+	}
+	if by.UID == g.plan.Target.UID || by.UID == g.plan.Snapshot.Source.UID {
+		by = object.Side{}
 	}
 	return by, err
 }

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -276,14 +275,12 @@ func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
 	err := u.journal.Undo(ctx, ownStep(unit.Name), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		q := claim(u.journal, &u.stored.Plan, unit)
-		values, err := u.journal.Values(ctx, ownStep(unit.Name))
+		previous, err := claimedFrom(ctx, u.journal, unit)
 		if err != nil {
 			return err
 		}
-		if previous := values[previousOwner]; previous != nil {
-			if err := json.Unmarshal(previous, &q.From); err != nil {
-				return fmt.Errorf("read journal: %w", err)
-			}
+		if previous != (object.Side{}) {
+			q.From = previous
 		}
 		return ownership.GiveBack(ctx, u.store, q)
 	})
