@@ -71,6 +71,16 @@ func (r *Result) Fenced() []string {
 	return slices.DeleteFunc(units, func(u string) bool { return slices.Contains(r.Held, u) })
 }
 
+// FencedOf returns those of the Clusters that are fenced now.
+func (r *Result) FencedOf(clusters []Cluster) []Cluster {
+	units := map[string]bool{}
+	for _, unit := range r.Fenced() {
+		units[unit] = true
+	}
+	return slices.DeleteFunc(slices.Clone(clusters),
+		func(c Cluster) bool { return !units[c.Unit()] })
+}
+
 // Pause pauses the Clusters and marks them as fenced, for a reason (capi.FencedByRecord or
 // capi.FencedByOperator). It waits for nothing. A Cluster that an operation holds, as the source of
 // a move or the copy of a restore, stays as that operation left it, and is paused again where

@@ -47,9 +47,11 @@ func TestFenceByAnOlderRecordLeavesAClusterThatWasReleasedMeanwhile(t *testing.T
 	m := newMemory()
 	listed := m.addCluster("w", true, map[string]string{capi.AnnotationWasPaused: capi.WasAbsent})
 	m.addCluster("w", false, map[string]string{capi.AnnotationEpoch: "s1/2"})
-	r := m.fence().Pause(t.Context(), []Cluster{listed}, capi.FencedByRecord)
-	if u := m.cluster(t, listed); isPaused(u) || len(r.Paused)+len(r.Already) > 0 {
-		t.Errorf("it is paused: %v; result %v", isPaused(u), r)
+	f := m.fence()
+	r := f.Pause(t.Context(), []Cluster{listed}, capi.FencedByRecord)
+	f.Arm(t.Context(), r.FencedOf([]Cluster{listed}))
+	if u := m.cluster(t, listed); isPaused(u) || len(r.Paused)+len(r.Already)+len(m.listed()) > 0 {
+		t.Errorf("it is paused: %v; result %v; listed %v", isPaused(u), r, m.listed())
 	}
 	if r = m.fence().Pause(t.Context(), []Cluster{listed}, capi.FencedByOperator); len(r.Paused) != 1 {
 		t.Errorf("an operator fences it: %v", r)

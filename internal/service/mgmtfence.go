@@ -203,13 +203,7 @@ func (f *fencing) pause(ctx context.Context, clusters []fence.Cluster, why strin
 	r fence.Result) {
 	if !dry {
 		r = f.fence.Pause(ctx, clusters, why)
-		held := map[string]bool{}
-		for _, unit := range r.Held {
-			held[unit] = true
-		}
-		arm := slices.DeleteFunc(slices.Clone(clusters),
-			func(c fence.Cluster) bool { return held[c.Unit()] })
-		r.Findings = append(r.Findings, f.fence.Arm(ctx, arm)...)
+		r.Findings = append(r.Findings, f.fence.Arm(ctx, r.FencedOf(clusters))...)
 		_, findings := f.fence.Acknowledge(ctx, slices.Concat(r.Paused, r.Already))
 		r.Findings = append(r.Findings, findings...)
 		return r
