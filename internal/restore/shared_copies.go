@@ -17,21 +17,21 @@ import (
 // This file keeps a shared object from work on copies of other operations. A ClusterResourceSet
 // acts on each Cluster of its namespace that it selects, whoever has made it, paused or not. Where
 // two operations have copies in one namespace, the one that ends last releases what both share
-// (I1). A copy that is made right after the look is not seen; and what was fenced was at work there
-// together with the ClusterResourceSet, which a fence does not pause.
+// (I1). A copy that is made right after the look is not seen.
 
 // actsOnCopyError means that a shared object stays paused since it acts on a paused Cluster that is
 // not of this operation.
 type actsOnCopyError struct{ Unit string }
 
 func (e *actsOnCopyError) Error() string {
-	return "it stays paused: it acts on workload cluster " + e.Unit + ", which another operation " +
-		"has paused on this management cluster"
+	return "it stays paused: it acts on workload cluster " + e.Unit + ", which another operation, " +
+		"or a fence, has paused on this management cluster"
 }
 
 // Hint says what the operator can do.
 func (e *actsOnCopyError) Hint() string {
-	return "end the operation that has paused " + e.Unit + " there, then resume this one"
+	return "end the operation, or the fence, that has paused " + e.Unit + " there, then resume " +
+		"this operation"
 }
 
 func actsOnCopy(err error) bool {
@@ -69,8 +69,7 @@ func (r *run) checkCopies(ctx context.Context, o Object, own map[string]bool) er
 					return fmt.Errorf("decode Cluster: %w", jsonError(err))
 				}
 				unit := object.Key{Namespace: cluster.GetNamespace(), Name: cluster.GetName()}.String()
-				_, fenced := cluster.GetAnnotations()[capi.AnnotationFenced]
-				if !own[unit] && !fenced && isPaused(cluster) && capi.PausedByUs(cluster.Object) &&
+				if !own[unit] && isPaused(cluster) && capi.PausedByUs(cluster.Object) &&
 					selector.Matches(labels.Set(cluster.GetLabels())) {
 					return &actsOnCopyError{unit}
 				}
