@@ -180,7 +180,7 @@ func (m *run) ownersOfOthers(ctx context.Context) (map[object.Ref][]string, erro
 		return nil, nil
 	}
 	search := gitops.NewSearch()
-	locked := false
+	var locked []string
 	_, err := m.Source.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
 		metadata := gjson.GetBytes(raw, "metadata")
 		operation, _, is := strings.Cut(metadata.Get("annotations."+
@@ -188,18 +188,24 @@ func (m *run) ownersOfOthers(ctx context.Context) (map[object.Ref][]string, erro
 		if !is || operation == m.Operation {
 			return nil
 		}
-		locked = true
 		key := object.Key{Namespace: metadata.Get("namespace").String(),
 			Name: metadata.Get("name").String()}
+		locked = append(locked, key.String())
 		search.Add(object.Ref{Group: k.Group, Kind: k.Kind, Namespace: key.Namespace, Name: key.Name},
 			key.String(), raw)
 		return nil
 	})
-	if err != nil || !locked {
+	if err != nil || len(locked) == 0 {
 		return nil, err
 	}
 	found, err := search.Owners(ctx, m.Source.Reader, m.Source.Kinds)
-	return found.UnitsOf(), err
+	units := found.UnitsOf()
+	if len(found.Unread) > 0 { // any owner may apply any of them
+		for _, s := range m.Plan.Suspend {
+			units[s.Owner] = locked
+		}
+	}
+	return units, err
 }
 
 // suspensions returns the owners that the move has suspended, with their switches as they were.

@@ -184,16 +184,25 @@ func (m *run) sharedLeft(ctx context.Context) (bool, error) {
 	}) {
 		return true, nil
 	}
+	begun, err := m.sharedPauseBegun(ctx)
+	return begun && len(m.pausedShared(m.Plan.Copy)) > 0, err
+}
+
+// sharedPauseBegun reports whether pauseShared may have set a switch: a host that went on without
+// the mirror may have.
+func (m *run) sharedPauseBegun(ctx context.Context) (bool, error) {
 	state, err := m.Journal.State(ctx, pauseSharedStep())
-	return isBegun(state) && len(m.pausedShared(m.Plan.Copy)) > 0, err
+	if err != nil || state != "" {
+		return isBegun(state), err
+	}
+	return m.Journal.Imported(ctx)
 }
 
 // leaveSharedPaused reports the shared objects that stay paused on the source, because a copy may
 // be at work on the target, which cannot be asked: that of another move may be, whatever this one
 // has copied. A rollback that reaches the target unpauses them.
 func (m *run) leaveSharedPaused(ctx context.Context, objects []restore.Object) error {
-	state, err := m.Journal.State(ctx, pauseSharedStep())
-	if err != nil || !isBegun(state) {
+	if begun, err := m.sharedPauseBegun(ctx); err != nil || !begun {
 		return err
 	}
 	var findings []object.Finding
