@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -66,7 +67,9 @@ func (f *Fence) armAgain(ctx context.Context, clusters []Cluster) []object.Findi
 	}
 	var still []Cluster
 	for _, c := range clusters {
-		if why, err := f.fencedBy(ctx, c); err == nil && why != "" {
+		why, err := f.fencedBy(ctx, c)
+		gone := apierrors.IsNotFound(err) || errors.Is(err, errOther)
+		if why != "" || err != nil && !gone {
 			still = append(still, c)
 		}
 	}
@@ -179,32 +182,39 @@ func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) ([]obj
 			return true, nil
 		})
 	}
-	if errors.Is(err, errFencedAgain) {
-		err = errors.Join(err, f.pauseAgain(context.WithoutCancel(ctx), c, own))
+	if err != nil {
+		err = errors.Join(err, f.pauseAgain(context.WithoutCancel(ctx), c, why, own))
 	}
 	return nil, err
 }
 
-// liftOwn gives back the switches of a Cluster that has the mark why. It leaves those that a move
-// has set whose lock the Cluster has.
+// liftOwn gives back the switches of a Cluster that has the mark why, or is gone. It leaves those
+// that a move has set whose lock the Cluster has.
 func (f *Fence) liftOwn(ctx context.Context, c Cluster, why string, own []*graph.Node) error {
 	return f.Pauser.unpauseOwn(ctx, own, func(_ *graph.Node, _ string) (may bool, err error) {
 		err = f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
 			is := u.GetAnnotations()[capi.AnnotationFenced]
 			may = !strings.Contains(u.GetAnnotations()[capi.AnnotationOperation], "/")
-			if is != why && (is != "" || capi.PausedByUs(u.Object)) {
+			switch {
+			case string(u.GetUID()) != c.UID:
+				return false, errOther
+			case is != why && (is != "" || capi.PausedByUs(u.Object)):
 				return false, errFencedAgain
 			}
 			return false, nil
 		})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
 		return may, err
 	})
 }
 
-// pauseAgain sets the switches of a Cluster that somebody has fenced again.
-func (f *Fence) pauseAgain(ctx context.Context, c Cluster, own []*graph.Node) error {
-	why, err := f.fencedBy(ctx, c)
-	if err != nil || why == "" {
+// pauseAgain sets the switches of a Cluster that somebody has fenced again: it has another mark
+// than why.
+func (f *Fence) pauseAgain(ctx context.Context, c Cluster, why string, own []*graph.Node) error {
+	is, err := f.fencedBy(ctx, c)
+	if err != nil || is == "" || is == why {
 		return err
 	}
 	_, err = f.Pauser.PauseOwn(ctx, own)
@@ -223,6 +233,7 @@ func (f *Fence) beginLift(ctx context.Context, c Cluster) (why string, findings 
 	}
 	why = c.Fenced() + capi.FenceLifting
 	if err := f.mark(ctx, c, was, why); err != nil {
+		_ = f.mark(context.WithoutCancel(ctx), c, why, was) // the answer may have been lost
 		return "", nil, err
 	}
 	stores, err := f.Owners(ctx, c)

@@ -145,8 +145,10 @@ func (p *Pauser) pause(ctx context.Context, set func(obj map[string]any) bool) f
 		if p.lock == nil || !capi.PausedByUs(obj) || lockOf(obj) == p.lock.Text {
 			return changed, nil
 		}
-		if err := p.lock.May(ctx, n.Unit, lockOf(obj)); err != nil {
-			return false, err
+		if !changed { // somebody has set it
+			if err := p.lock.May(ctx, n.Unit, lockOf(obj)); err != nil {
+				return false, err
+			}
 		}
 		capi.Annotate(obj, capi.AnnotationOperation, p.lock.Text)
 		return true, nil
