@@ -92,7 +92,10 @@ func (m *Main) Run(ctx context.Context) error {
 	}
 	failed := make(chan error, 3)
 	err := m.begin(ctx, registry, failed)
-	if err == nil {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		err = nil // it was stopped while it began
+	case err == nil:
 		m.notify("READY=1")
 		watched, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var watchdog sync.WaitGroup

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -43,6 +44,18 @@ func pauseWhenReady(t *testing.T) func(*grpc.ClientConn) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestADaemonThatIsStoppedWhileItBeginsEndsWell: it answers before it has begun everything.
+func TestADaemonThatIsStoppedWhileItBeginsEndsWell(t *testing.T) {
+	dir := setup(t, "{unix: s}")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stderr bytes.Buffer
+	if code := run(ctx, []string{"--config", filepath.Join(dir, "mgmtd.yaml")}, io.Discard, &stderr,
+		make(chan os.Signal)); code != 0 {
+		t.Errorf("exit code %d: %s", code, &stderr)
 	}
 }
 
