@@ -15,9 +15,9 @@ import (
 )
 
 // This file keeps a shared object from work on copies of other operations. A ClusterResourceSet
-// acts on each Cluster of its namespace that it selects, whoever has made it, paused or not. Where
-// two operations have copies in one namespace, the one that ends last releases what both share
-// (I1). A copy that is made right after the look is not seen.
+// acts on each Cluster of its namespace that it selects, also on a paused one that another
+// operation has made. Where two operations have copies in one namespace, the one that ends last
+// releases what both share (I1). A copy that is made right after the look is not seen.
 
 // actsOnCopyError means that a shared object stays paused since it acts on a paused Cluster that is
 // not of this operation.
