@@ -284,6 +284,20 @@ func TestResumedMoveNeedsItsFlags(t *testing.T) {
 	}
 }
 
+// TestLatestIsTheNewestMoveOrRestore for a resume and a rollback: a daemon begins other operations
+// by itself.
+func TestLatestIsTheNewestMoveOrRestore(t *testing.T) {
+	for _, command := range []string{"resume", "rollback"} {
+		f := newFake()
+		f.operation = testMove(stopped, 4, nil)
+		runner{fake: f}.run(t, "operation "+command+" latest --standalone --store /s").want(t, 2)
+		got := requestOf[*mgmtv1.GetOperationRequest](t, f).GetKinds()
+		if len(got) != 2 || got[0] != "move" || got[1] != "restore" {
+			t.Errorf("%s: latest is the newest operation of %v", command, got)
+		}
+	}
+}
+
 // TestRollbackWithoutTarget needs the store and the kubeconfig of the source, and prints how to
 // remove the copies once the target answers.
 func TestRollbackWithoutTarget(t *testing.T) {

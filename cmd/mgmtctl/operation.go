@@ -10,11 +10,17 @@ func newOperation(p *program) *cobra.Command {
 prune; stop one, resume one that stopped, accept a workload cluster as it is, undo a
 restore or a move; forget one.
 
-Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.`,
+Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.
+
+"latest" is the newest operation of any kind; a daemon also begins snapshots, verifications and
+copies by itself. To resume, roll back and accept, "latest" is the newest move or restore.`,
 	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p),
 		newOperationResume(p), newOperationAccept(p), newOperationRollback(p),
 		newOperationForget(p))
 }
+
+// changing are the kinds of operations that change management clusters.
+var changing = []string{kindMove, kindRestore}
 
 // operationArg is the argument that names an operation.
 const operationArg = "the ID of an operation, the beginning of one, or \"latest\""

@@ -62,7 +62,8 @@ func (p *program) completeReleased(cmd *cobra.Command, args []string, word strin
 		return p.completeOperations(cmd, args, word)
 	case 1:
 		return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
-			resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: args[0]})
+			resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: args[0],
+				Kinds: changing})
 			var names []string
 			for unit, state := range resp.GetOperation().GetUnits() {
 				if state == "released" || state == "handed-over" {

@@ -18,6 +18,7 @@ func newOperationResume(p *program) *cobra.Command {
 		Short: "Go on with an operation that stopped or failed",
 		Long: `Resume an operation that stopped, failed, or was ended by a crash, from its stored
 plan. Steps that are done are not run again. For an operation that succeeded, nothing is done.
+After a rollback that has not come to its end, the rollback goes on.
 
 Changes: what the operation has yet to change; see the help of the command that began it.
 Does not change: what is done already.
@@ -88,7 +89,8 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 	req *mgmtv1.ResumeOperationRequest) error {
 	// The flags that are needed depend on the operation, which only the catalog knows. Neither the
 	// store nor a management cluster has been opened yet.
-	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId()})
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId(),
+		Kinds: changing})
 	if err != nil {
 		return err
 	}

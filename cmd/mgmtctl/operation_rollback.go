@@ -112,7 +112,8 @@ var needsWithoutTarget = []need{needStore, needSource}
 
 func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
 	req *mgmtv1.RollbackOperationRequest) error {
-	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId()})
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: req.GetId(),
+		Kinds: changing})
 	if err != nil {
 		return err
 	}

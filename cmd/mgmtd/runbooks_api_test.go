@@ -70,7 +70,7 @@ func typeMove(t *testing.T, dir string) {
 	} {
 		move = regexp.MustCompile(`(?m)`+pattern+` .*$`).ReplaceAllString(move, "$0"+more)
 	}
-	move = strings.NewReplacer("NAMESPACE/NAME",
+	move = strings.NewReplacer(" ID", " latest", "NAMESPACE/NAME",
 		"runbook-team-0000/w-00000", "SOURCE", "a", "TARGET", "b", "mgmtctl ",
 		"mgmtctl --standalone ").Replace(move)
 	says(t, typed(t, dir, "export MGMTCTL_CONFIG=mgmtd.yaml\n"+move), "2 retired", "succeeded")

@@ -84,7 +84,7 @@ func (s *Server) beginMirror(ctx context.Context, c *catalog.Catalog, id catalog
 // daemon that resumes one by itself is refused by its mirror.
 func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref string,
 	identity []byte) (catalog.Operation, error) {
-	op, err := findOperation(ctx, c, ref)
+	op, err := findChanging(ctx, c, ref)
 	if errors.Is(err, catalog.ErrNotFound) {
 		location, found, err := s.findMirrored(ctx, ref, err)
 		if err != nil {

@@ -18,7 +18,7 @@ func (s *Server) operationToRollBack(ctx context.Context, c *catalog.Catalog, re
 	if !how.withoutTarget || !isStoreAway(err) {
 		return op, err
 	}
-	op, findErr := findOperation(ctx, c, ref)
+	op, findErr := findChanging(ctx, c, ref)
 	if findErr != nil {
 		return op, err // it is in no catalog, and the store does not answer
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -56,7 +57,11 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 	if holder != nil {
 		return holder.GetOperation(ctx, req)
 	}
-	op, err := findOperation(ctx, c, req.GetId())
+	var kinds []catalog.Kind
+	for _, kind := range req.GetKinds() {
+		kinds = append(kinds, catalog.Kind(kind))
+	}
+	op, err := findOperation(ctx, c, req.GetId(), kinds...)
 	if errors.Is(err, catalog.ErrNotFound) {
 		location, found, mirrorErr := o.s.findMirrored(ctx, req.GetId(), err)
 		if mirrorErr != nil {
@@ -207,7 +212,7 @@ func (o *operationService) AcceptUnit(ctx context.Context, req *mgmtv1.AcceptUni
 	if err != nil {
 		return nil, err
 	}
-	op, err := findOperation(ctx, c, req.GetId())
+	op, err := findChanging(ctx, c, req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +275,10 @@ func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOp
 	return &mgmtv1.StopOperationResponse{Operation: operationToProto(op)}, nil
 }
 
-func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog.Operation, error) {
+// findOperation finds an operation of the catalog; latest is the newest one of some kinds, or of
+// any when none is named.
+func findOperation(ctx context.Context, c *catalog.Catalog, ref string, kinds ...catalog.Kind) (
+	catalog.Operation, error) {
 	if ref != latest {
 		op, err := c.FindOperation(ctx, ref)
 		if errors.Is(err, catalog.ErrNotFound) {
@@ -280,13 +288,30 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog
 		}
 		return op, err
 	}
-	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: kinds, Limit: 1})
 	if err != nil {
 		return catalog.Operation{}, err
 	}
 	if len(ops) == 0 {
-		return catalog.Operation{}, fmt.Errorf("find operation: the catalog has none: %w",
-			catalog.ErrNotFound)
+		return catalog.Operation{}, fmt.Errorf("find operation: the catalog has none%s: %w",
+			ofKinds(kinds), catalog.ErrNotFound)
 	}
 	return ops[0], nil
+}
+
+func ofKinds(kinds []catalog.Kind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, string(k))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " of kind " + strings.Join(names, " or ")
+}
+
+// findChanging is findOperation for what goes on with an operation, undoes it, or accepts a unit of
+// it: snapshots and the like, which a schedule may have begun since, are not meant by latest.
+func findChanging(ctx context.Context, c *catalog.Catalog, ref string) (catalog.Operation, error) {
+	return findOperation(ctx, c, ref, catalog.KindMove, catalog.KindRestore)
 }

@@ -138,16 +138,23 @@ func TestForgottenOperationEndsItsMirror(t *testing.T) {
 	if used, err := mirror.InUse(t.Context(), st); err != nil || len(used) != 1 {
 		t.Errorf("in use before: %v, %v", used, err)
 	}
+	b, other, _ := m.host()
+	marks := marksInputs{s: b, catalog: other, store: st}
+	if known, err := marks.mirrored(t.Context()); err != nil || len(known) != 1 {
+		t.Errorf("before it is forgotten a rollback from marks knows %v, %v", known, err)
+	}
 	key := a.cfg.Locations[0].Store.SigningKeyFile
 	a.cfg.Locations[0].Store.SigningKeyFile = ""
 	wantForget(t, a, []string{"work-left"}, []string{"mirror-open"}, false, id)
 	a.cfg.Locations[0].Store.SigningKeyFile = key
 	wantForget(t, a, []string{"work-left"}, nil, true, id)
+	if known, err := marks.mirrored(t.Context()); err != nil || len(known) != 0 {
+		t.Errorf("once it is forgotten a rollback from marks knows %v, %v", known, err)
+	}
 
 	if used, err := mirror.InUse(t.Context(), st); err != nil || len(used) != 0 {
 		t.Errorf("in use after: %v, %v", used, err)
 	}
-	b, other, _ := m.host()
 	resp, err := (&operationService{s: b}).ListOperations(t.Context(),
 		&mgmtv1.ListOperationsRequest{Mirrored: true})
 	if err != nil || len(resp.GetOperations()) != 0 {

@@ -106,3 +106,43 @@ func TestPageOfLargeOperationsEndsEarly(t *testing.T) {
 		t.Errorf("%d operations in %d pages", len(ids), pages)
 	}
 }
+
+// TestLatestIsTheNewestOfSomeKinds: a daemon takes snapshots while a move waits for its operator.
+// To accept one of its workload clusters, to resume it and to roll it back, latest is the move.
+func TestLatestIsTheNewestOfSomeKinds(t *testing.T) {
+	s, c, _ := newMirroredHosts(t).host()
+	service := &operationService{s: s}
+	ids := map[catalog.Kind]string{}
+	for _, kind := range []catalog.Kind{catalog.KindRestore, catalog.KindMove, catalog.KindSnapshot} {
+		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[kind] = string(op.ID)
+	}
+	for _, tt := range []struct {
+		kinds []string
+		want  catalog.Kind
+	}{{nil, catalog.KindSnapshot}, {[]string{"move", "restore"}, catalog.KindMove},
+		{[]string{"restore"}, catalog.KindRestore}} {
+		resp, err := service.GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: latest,
+			Kinds: tt.kinds})
+		if err != nil || resp.GetOperation().GetId() != ids[tt.want] {
+			t.Errorf("of %v latest is %s, %v, want %s", tt.kinds, resp.GetOperation().GetId(), err,
+				ids[tt.want])
+		}
+	}
+	_, err := service.GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: latest,
+		Kinds: []string{"prune"}})
+	if err == nil || !strings.Contains(err.Error(), "the catalog has none of kind prune") {
+		t.Errorf("of no such kind latest is %v", err)
+	}
+	if op, err := s.currentOperation(t.Context(), c, latest, nil); err != nil ||
+		string(op.ID) != ids[catalog.KindMove] {
+		t.Errorf("a resume goes on with %s %s, %v", op.Kind, op.ID, err)
+	}
+	_, err = service.AcceptUnit(t.Context(), &mgmtv1.AcceptUnitRequest{Id: latest, Unit: "a/b"})
+	if err == nil || !strings.Contains(err.Error(), ids[catalog.KindMove]) {
+		t.Errorf("a unit of another operation than the move is accepted: %v", err)
+	}
+}

@@ -210,8 +210,9 @@ func knownOperations(ctx context.Context, c *catalog.Catalog, target string) (
 	return known, lost, nil
 }
 
-// mirrored returns the operations that have a mirror in the store and not in this catalog. Which
-// units they have is encrypted.
+// mirrored returns the operations that have a mirror in the store and not in this catalog, but
+// those that an operator has forgotten: nobody goes on with these. Which units they have is
+// encrypted.
 func (m *marksInputs) mirrored(ctx context.Context) (known []restore.KnownOperation, err error) {
 	list, err := mirror.List(ctx, m.store)
 	if err != nil {
@@ -227,7 +228,7 @@ func (m *marksInputs) mirrored(ctx context.Context) (known []restore.KnownOperat
 		case found.Problem != nil:
 			k.Updated, k.Where = time.Now(), "a mirror in the store that cannot be read: "+
 				found.Problem.Error()
-		case found.Head.State == string(catalog.RolledBack):
+		case found.Head.State == string(catalog.RolledBack), isGivenUp(found):
 			continue
 		}
 		known = append(known, k)

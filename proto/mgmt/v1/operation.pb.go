@@ -890,7 +890,8 @@ func (x *Event) GetHintKey() string {
 // AcceptUnitRequest names a unit of an operation.
 type AcceptUnitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An id, or the beginning of one that fits only one operation, or "latest".
+	// An id, or the beginning of one that fits only one operation, or "latest": the newest move or
+	// restore.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The unit, "namespace/name".
 	Unit          string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -1242,7 +1243,9 @@ func (x *ForgetOperationsResponse) GetFindings() []*Finding {
 type GetOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An id, or the beginning of one that fits only one operation, or "latest".
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The kinds of which "latest" is the newest operation; empty means all.
+	Kinds         []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1282,6 +1285,13 @@ func (x *GetOperationRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *GetOperationRequest) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
 }
 
 // GetOperationResponse holds the operation.
@@ -1435,7 +1445,8 @@ func (x *WatchOperationResponse) GetEvent() *Event {
 // not hold.
 type ResumeOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An id, or the beginning of one that fits only one operation, or "latest".
+	// An id, or the beginning of one that fits only one operation, or "latest": the newest move or
+	// restore.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Text of an age identity file; held in memory for this run only.
 	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -1660,7 +1671,8 @@ func (x *StopOperationResponse) GetOperation() *Operation {
 // RollbackOperationRequest names an operation.
 type RollbackOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An id, or the beginning of one that fits only one operation, or "latest".
+	// An id, or the beginning of one that fits only one operation, or "latest": the newest move or
+	// restore.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Text of an age identity file, to take over an operation of another host; held in memory for this
 	// run only.
@@ -1877,9 +1889,10 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"forceCodes\"z\n" +
 	"\x18ForgetOperationsResponse\x120\n" +
 	"\tforgotten\x18\x01 \x03(\v2\x12.mgmt.v1.OperationR\tforgotten\x12,\n" +
-	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\"%\n" +
+	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\";\n" +
 	"\x13GetOperationRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"H\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05kinds\x18\x02 \x03(\tR\x05kinds\"H\n" +
 	"\x14GetOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"D\n" +
 	"\x15WatchOperationRequest\x12\x0e\n" +
