@@ -25,8 +25,9 @@
 // FencedError. So a host that was suspended, while another one took over, begins no dangerous step
 // any more, and creates no further object once its newest record is 10 s old. A step that it had
 // begun by then may still change something. Such a change is harmless: on the source it is checked
-// against the lock, whose number grows with each run; the ownership record is written by condition;
-// and a direction that was taken is never changed by a take-over.
+// against the lock, whose number grows with each run; on the target it is written by condition
+// after the record was asked for once more (Journal.Alive); so is the ownership record; and a
+// direction that was taken is never changed by a take-over.
 //
 // # Without the mirror
 //

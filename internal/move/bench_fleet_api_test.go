@@ -154,13 +154,18 @@ type copied struct {
 	*unstructured.Unstructured
 }
 
-// copies returns objects of the fleet, at most 2000.
+// copies returns objects of the fleet, about 2000 at most, so many of each kind as the fleet has in
+// proportion: they cost an API server very differently.
 func (fx *fixture) copies() (objects []copied) {
 	const most = 2000
+	each, n := fx.captureOnce()/most+1, 0
 	fx.everything(func(k kube.Kind, raw []byte) {
 		u := &unstructured.Unstructured{}
 		must(fx.t, u.UnmarshalJSON(raw))
-		if len(objects) == most || k.Group == "" && k.Kind != "Secret" {
+		if k.Group == "" && k.Kind != "Secret" {
+			return
+		}
+		if n++; n%each != 0 {
 			return
 		}
 		u.SetName(fmt.Sprintf("%s-%d", u.GetName(), len(objects)))

@@ -13,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -92,13 +93,20 @@ type versions struct {
 	mu      sync.Mutex
 	seen    map[string]string // by ref
 	changed []object.Ref
+	// alone are unchanged objects of no workload cluster, and what they name.
+	alone map[object.Ref][]graph.Need
 }
 
 // note notes one object; key is its ref as text.
 func (v *versions) note(ref object.Ref, key string, metadata gjson.Result) {
 	was, known := v.of[key]
-	changed := v.users != nil && !v.units[was.Unit] && namesOthers(v.rows, ref.GroupKind()) &&
-		v.users.changed(v.rows.Row(ref.GroupKind()), ref.Namespace, metadata)
+	changed, alone := false, []graph.Need(nil)
+	if v.users != nil && !v.units[was.Unit] && namesOthers(v.rows, ref.GroupKind()) {
+		changed = v.users.changed(v.rows.Row(ref.GroupKind()), ref.Namespace, metadata)
+		if u := v.users.known[metadata.Get("uid").String()]; u.alone && !changed {
+			alone = u.needs
+		}
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if known {
@@ -106,6 +114,9 @@ func (v *versions) note(ref object.Ref, key string, metadata gjson.Result) {
 	}
 	if changed {
 		v.changed = append(v.changed, ref)
+	}
+	if len(alone) > 0 {
+		v.alone[ref] = alone
 	}
 }
 
@@ -179,7 +190,7 @@ func (m *run) lateWrite(ctx context.Context, b *batch, ref object.Ref,
 	if err != nil || b.hasContent(was.Desired, text) {
 		return "", err
 	}
-	there, err := on(ctx, m.Target, ref)
+	there, err := onLike(ctx, m.Target, ref, live)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("compare %s with the target: %w", ref, kube.SafeError(ref.GroupKind(), err))

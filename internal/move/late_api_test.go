@@ -244,7 +244,8 @@ func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 // TestAPIMoveKeepsWhatAnotherHasComeToUse: after a workload cluster is at work on the target, one
 // that stays on the source comes to use its template and its Secret. The template is owned by what
 // leaves, so nothing is removed, by this run or by a resume on a host that does not know what there
-// was. The Secret stays when the rest leaves.
+// was. The Secret stays when the rest leaves, also where the first attempt dies in the middle of
+// that.
 func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 	fx := newFixture(t, "late-use")
 	unit, other := classyUnits[0], classyUnits[1]
@@ -299,7 +300,12 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 		t.Errorf("after a resume %d of %d objects are left", n, len(moved))
 	}
 	must(t, use(was))
-	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	resume := fx.order(doResume)
+	resume.Kill = &kill{Point: inside, Step: "ns/" + unit + "/retire", Write: 6, Answered: true}
+	if _, err := fx.run(resume); err != nil {
+		t.Fatal(err)
+	}
+	fx.carryOut(fx.elsewhere(doResume), catalog.Succeeded, nil)
 	if left, others := fx.left(unit), fx.left(other); left > 0 || others == 0 {
 		t.Errorf("%d objects are left, and %d of the other workload cluster", left, others)
 	}

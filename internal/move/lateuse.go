@@ -53,7 +53,7 @@ func (m *run) late(ctx context.Context, b *batch, units []restore.Unit, list *ve
 		for ref, by := range uses[u.Name] {
 			if err == nil && canStay(u, ref) {
 				keep[ref] = true
-				err = m.keptShared(ctx, ref, "it stays on the source: "+by+" has come to use it")
+				err = m.keptShared(ctx, ref, "it stays on the source: "+by+" uses it")
 				continue
 			}
 			others = append(others, ref.String()+" (by "+by+")")
@@ -95,6 +95,7 @@ type users struct {
 type user struct {
 	version string // what changes with the fields that name objects
 	needs   []graph.Need
+	alone   bool // it belongs to no workload cluster, and does not make what it names shared
 }
 
 // usersIn returns the users in the graph of a capture that leaves out what is in the graph before
@@ -112,11 +113,14 @@ func usersIn(g, before *graph.Graph, namespaces []string) *users {
 		}
 		if namesOthers(g.Rows, n.GroupKind()) {
 			u.known[n.UID] = user{version: userVersion(g.Rows.Row(n.GroupKind()), n.Generation,
-				n.ResourceVersion), needs: n.Needs}
+				n.ResourceVersion), needs: n.Needs, alone: isAlone(n)}
 		}
 	}
 	return u
 }
+
+// isAlone reports whether an object belongs to no workload cluster.
+func isAlone(n *graph.Node) bool { return n.Unit == "" && !n.Shared }
 
 // namesOthers reports whether objects of a kind name others.
 func namesOthers(rows *capi.Table, gk object.GroupKind) bool { return len(rows.Row(gk).Refs) > 0 }
@@ -148,6 +152,7 @@ type lateUse struct {
 	reader  *capture.NodeReader
 	own     map[string]map[object.Ref]bool // the objects of units, also those that are left alone
 	removed map[object.Ref]string          // those that are removed, and their units
+	canStay map[object.Ref]bool            // those of them that can stay alone
 	uses    map[string]map[object.Ref]string
 }
 
@@ -158,13 +163,14 @@ func (m *run) lateUsers(ctx context.Context, b *batch, units []restore.Unit, lis
 	map[string]map[object.Ref]string, error) {
 	l := &lateUse{run: m, users: b.users, reader: capture.NewNodeReader(m.Source.Kinds, m.Rows),
 		own: map[string]map[object.Ref]bool{}, removed: map[object.Ref]string{},
-		uses: map[string]map[object.Ref]string{}}
+		canStay: map[object.Ref]bool{},
+		uses:    map[string]map[object.Ref]string{}}
 	for _, u := range units {
 		l.own[u.Name], l.uses[u.Name] = map[object.Ref]bool{}, map[object.Ref]string{}
 		for _, o := range u.Objects {
 			l.own[u.Name][o.Ref] = true
 			if o.Action != restore.Skip && o.GroupKind() != capi.Cluster {
-				l.removed[o.Ref] = u.Name
+				l.removed[o.Ref], l.canStay[o.Ref] = u.Name, canStay(u, o.Ref)
 			}
 		}
 	}
@@ -175,8 +181,14 @@ func (m *run) lateUsers(ctx context.Context, b *batch, units []restore.Unit, lis
 	if err != nil {
 		return nil, err
 	}
+	for ref, needs := range list.alone {
+		l.stays(ref, needs)
+	}
 	var reached []object.Ref
 	for _, n := range nodes {
+		if l.users.known[n.UID].alone {
+			l.stays(n.Ref, n.Needs)
+		}
 		reached = append(reached, l.follow(n, l.users.known[n.UID].needs)...)
 	}
 	seen := map[object.Ref]bool{}
@@ -240,6 +252,22 @@ func (l *lateUse) follow(n *graph.Node, before []graph.Need) (more []object.Ref)
 	return more
 }
 
+// stays notes what of units an object of no workload cluster names, unless it moves, too. Units
+// alone make what they use shared, so that it was not, however long the object has named it: a free
+// host, say, and one in use may name the same Secret.
+func (l *lateUse) stays(ref object.Ref, needs []graph.Need) {
+	if slices.ContainsFunc(l.Plan.Copy.Shared.Objects, func(o restore.Object) bool {
+		return o.Ref == ref && o.Action != restore.Skip
+	}) {
+		return
+	}
+	for _, need := range needs {
+		if unit := l.removed[need.Ref]; unit != "" && l.canStay[need.Ref] {
+			l.uses[unit][need.Ref] = ref.String()
+		}
+	}
+}
+
 // sharedMeanwhile is lateUsers by a capture. Once the Cluster of a unit is gone, nothing shows any
 // more to which unit its remains belong: their removal was decided by an earlier run.
 func (l *lateUse) sharedMeanwhile(ctx context.Context, b *batch, units []restore.Unit) error {
@@ -250,17 +278,22 @@ func (l *lateUse) sharedMeanwhile(ctx context.Context, b *batch, units []restore
 	if err != nil {
 		return err
 	}
+	for _, n := range v.graph.Nodes {
+		if isAlone(n) && len(n.Needs) > 0 {
+			l.stays(n.Ref, n.Needs)
+		}
+	}
 	for ref, unit := range l.removed {
 		cluster, err := clusterRef(unit)
 		if err != nil {
 			return err
 		}
 		n := v.graph.Node(ref)
-		if n == nil || n.UID != b.Source[ref.String()].UID || v.graph.Node(cluster) == nil ||
+		if n == nil || n.UID != b.Source[ref.String()].UID ||
 			l.Rows.Row(ref.GroupKind()).BoundToCluster {
 			continue
 		}
-		if n.Shared || n.Unit != "" && n.Unit != unit {
+		if n.Shared && v.graph.Node(cluster) != nil || n.Unit != "" && n.Unit != unit {
 			l.uses[unit][ref] = "another object"
 		}
 	}

@@ -184,9 +184,24 @@ func (m *run) failShared(err error) {
 
 // on reads an object of a side; nil when it is not there.
 func on(ctx context.Context, side Mgmt, ref object.Ref) (*unstructured.Unstructured, error) {
+	return onIn(ctx, side, ref, "")
+}
+
+// onLike is on in the version in which like, the object of the other side, was read, if this side
+// serves it: the sides may store a kind in different versions, and two versions cannot be compared.
+func onLike(ctx context.Context, side Mgmt, ref object.Ref, like *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return onIn(ctx, side, ref, like.GroupVersionKind().Version)
+}
+
+func onIn(ctx context.Context, side Mgmt, ref object.Ref, version string) (
+	*unstructured.Unstructured, error) {
 	k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
 	if !ok {
 		return nil, nil
+	}
+	if slices.Contains(k.Served, version) {
+		k.Version = version
 	}
 	u, err := side.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if apierrors.IsNotFound(err) {

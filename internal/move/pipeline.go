@@ -165,6 +165,9 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 			if err = m.lockUnit(ctx, unit, of.look); err == nil {
 				err = m.find(ctx, of, unit)
 			}
+			if err == nil { // once other moves see the lock
+				err = m.checkSuspended(ctx, unit)
+			}
 			return err
 		})
 		seen := m.lookAround(ctx, of, locked)

@@ -36,6 +36,9 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
+		if err := recordKept(ctx, h, b, u); err != nil {
+			return err
+		}
 		if err := m.removeOwnerRefs(ctx, b, u); err != nil {
 			return err
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -48,11 +50,13 @@ type rounds struct {
 	// gathers: further batches are to come. canary is retired at once.
 	gathers bool
 	canary  string
+	// told are the warnings of rounds that were reported; it belongs to the round that has its turn.
+	told map[string]bool
 }
 
 func newRounds(t restore.Tuning) *rounds {
 	return &rounds{turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), canary: t.Canary,
-		most: 2 * t.Concurrency}
+		most: 2 * t.Concurrency, told: map[string]bool{}}
 }
 
 func (r *rounds) add(l *leaving) {
@@ -258,7 +262,10 @@ func (m *run) lookBeforeRetirement(ctx context.Context, round []*leaving) (
 	for _, l := range round {
 		all = append(all, l.healthy...)
 	}
-	all, err := m.keepUsedElsewhere(ctx, all)
+	all, err := m.leaveKept(ctx, all)
+	if err == nil {
+		all, err = m.keepUsedElsewhere(ctx, all)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +273,7 @@ func (m *run) lookBeforeRetirement(ctx context.Context, round []*leaving) (
 	for _, l := range round {
 		l.healthy, all = all[:len(l.healthy):len(l.healthy)], all[len(l.healthy):]
 		l.list = &versions{of: l.Source, units: map[string]bool{}, users: l.users, rows: m.Rows,
-			seen: map[string]string{}}
+			seen: map[string]string{}, alone: map[object.Ref][]graph.Need{}}
 		for _, u := range l.healthy {
 			l.list.units[u.Name] = true
 		}
@@ -296,6 +303,15 @@ func (r roundLists) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	})
 }
 
+// tell reports a warning, once in a run: an API that has stopped answering may have objects that
+// the garbage collector deletes with a unit, once it answers again.
+func (r *rounds) tell(ctx context.Context, j *catalog.Journal, f object.Finding) {
+	if !r.told[f.Message] {
+		r.told[f.Message] = true
+		_ = j.Emit(context.WithoutCancel(ctx), catalog.FindingEvent("", f))
+	}
+}
+
 // cascades returns, by unit, findings for the objects that the garbage collector would delete with
 // the units of a round. It lists the source once for all of them.
 func (m *run) cascades(ctx context.Context, lists roundLists, round []*leaving) (
@@ -307,6 +323,7 @@ func (m *run) cascades(ctx context.Context, lists roundLists, round []*leaving) 
 	for _, f := range findings {
 		switch {
 		case f.Severity < object.Error:
+			m.rounds.tell(ctx, m.Journal, f)
 		case f.Unit != "":
 			for _, unit := range append(slices.Clone(f.Users), f.Unit) {
 				byUnit[unit] = append(byUnit[unit], f)

@@ -3,12 +3,14 @@ package move
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -149,5 +151,36 @@ func TestWhatLeavesIsDecidedByTheBatchOfItsOwner(t *testing.T) {
 	}
 	if planned(ref("adopts"), ref("copies")) {
 		t.Error("an object of a unit of another batch leaves with its owner, although that may stay")
+	}
+}
+
+// TestAnAPIThatDoesNotAnswerIsToldOnce: a round that cannot see what the garbage collector would
+// delete there says so, and later rounds of the run do not repeat it.
+func TestAnAPIThatDoesNotAnswerIsToldOnce(t *testing.T) {
+	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRounds(restore.Tuning{})
+	for _, group := range []string{"one.test", "one.test", "two.test"} {
+		r.tell(t.Context(), c.Journal(op.ID, catalog.JournalOptions{}), object.Finding{
+			Severity: object.Warning, Code: object.CodeAPIDead, Message: group})
+	}
+	var told []string
+	for e, err := range c.Events(t.Context(), op.ID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Finding != nil {
+			told = append(told, e.Finding.Message)
+		}
+	}
+	if want := []string{"one.test", "two.test"}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 }

@@ -314,12 +314,15 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 func (m *run) differsFrom(ctx context.Context, ref object.Ref, live *unstructured.Unstructured) (
 	string, error) {
 	here := live.DeepCopy()
-	there, err := on(ctx, m.Target, ref)
+	there, err := onLike(ctx, m.Target, ref, here)
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
 		return "it is not on the target", err
 	}
 	if m.Rows.Row(ref.GroupKind()).PerManagementCluster {
 		return "", nil
+	}
+	if there.GetAPIVersion() != here.GetAPIVersion() {
+		return "the target does not serve " + here.GetAPIVersion() + ", so it cannot be compared", nil
 	}
 	// A run that died while it removed the object has left its annotation, and no finalizers.
 	_, removing := here.GetAnnotations()[restore.AnnotationDeleteForMove]
@@ -330,11 +333,9 @@ func (m *run) differsFrom(ctx context.Context, ref object.Ref, live *unstructure
 			u.SetFinalizers(nil)
 		}
 	}
-	if there.GetAPIVersion() == here.GetAPIVersion() {
-		paths := equality.Differences(m.Rows, here.Object, there.Object, equality.Spec)
-		if len(paths) > 0 {
-			return "it differs from the target's in " + strings.Join(paths, ", "), nil
-		}
+	paths := equality.Differences(m.Rows, here.Object, there.Object, equality.Spec)
+	if len(paths) > 0 {
+		return "it differs from the target's in " + strings.Join(paths, ", "), nil
 	}
 	return "", nil
 }

@@ -57,12 +57,12 @@ func (m *run) suspendGitOps(ctx context.Context) error {
 	return nil
 }
 
-// ResumedError means that somebody resumed owners which the move had suspended.
+// ResumedError means that somebody resumed owners which the move had suspended, or found so.
 type ResumedError struct{ Owners []object.Ref }
 
 func (e *ResumedError) Error() string {
-	return fmt.Sprintf("owners that the move suspended on the source work again: %d, the first: %s",
-		len(e.Owners), e.Owners[0])
+	return fmt.Sprintf("owners that were suspended on the source for the move work again: %d, "+
+		"the first: %s", len(e.Owners), e.Owners[0])
 }
 
 // Hint says what the operator can do.
@@ -70,11 +70,18 @@ func (e *ResumedError) Hint() string {
 	return "suspend them again, from the root down, then resume the operation; or roll it back"
 }
 
-// checkSuspended returns a *ResumedError when an owner that an earlier run suspended is not
-// suspended any more: it would work on what is paused, and on what is gone.
-func (m *run) checkSuspended(ctx context.Context) error {
+// checkSuspended returns a *ResumedError when an owner of some units, or of any without them, is
+// not suspended any more: it would work on what is paused, and on what is gone. Somebody may have
+// resumed it, or the rollback of another move which had suspended it before this one found it so,
+// and which does not know of units that are not locked yet.
+func (m *run) checkSuspended(ctx context.Context, units ...string) error {
 	resumed := &ResumedError{}
 	for _, s := range m.Plan.Suspend {
+		if len(units) > 0 && !slices.ContainsFunc(s.Units, func(unit string) bool {
+			return slices.Contains(units, unit)
+		}) {
+			continue
+		}
 		err := m.pauser.Change(ctx, s.Owner, func(u *unstructured.Unstructured) (bool, error) {
 			_, suspended, err := gitops.ReadSwitch(u)
 			if err == nil && !suspended {

@@ -102,19 +102,22 @@ func (fx *fixture) switches() string {
 // setSuspended suspends a Kustomization or resumes it, as a user would.
 func (fx *fixture) setSuspended(name string, to bool) {
 	fx.t.Helper()
-	fx.changeKustomization(name, func(u *unstructured.Unstructured) error {
+	must(fx.t, fx.changeKustomization(name, func(u *unstructured.Unstructured) error {
 		return unstructured.SetNestedField(u.Object, to, "spec", "suspend")
-	})
+	}))
 }
 
-func (fx *fixture) changeKustomization(name string, fn func(u *unstructured.Unstructured) error) {
-	fx.t.Helper()
+func (fx *fixture) changeKustomization(name string,
+	fn func(u *unstructured.Unstructured) error) error {
 	u, err := fx.sides[0].Reader().Get(fx.t.Context(), kustomizations, fx.namespace, name)
-	must(fx.t, err)
-	must(fx.t, fn(u))
-	_, err = fx.sides[0].Writer().Update(kube.WithFieldManager(fx.t.Context(), "flux"),
-		kustomizations, u)
-	must(fx.t, err)
+	if err == nil {
+		err = fn(u)
+	}
+	if err == nil {
+		_, err = fx.sides[0].Writer().Update(kube.WithFieldManager(fx.t.Context(), "flux"),
+			kustomizations, u)
+	}
+	return err
 }
 
 // TestAPIMoveSuspendsGitOpsFromTheRootDown: without the word of the operator, an active
@@ -169,10 +172,10 @@ func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
 	fx.change(0, other, func(u *unstructured.Unstructured) {
 		capi.Unannotate(u.Object, capi.AnnotationOperation)
 	})
-	fx.changeKustomization("root", func(u *unstructured.Unstructured) error {
+	must(t, fx.changeKustomization("root", func(u *unstructured.Unstructured) error {
 		unstructured.RemoveNestedField(u.Object, "spec", "suspend")
 		return nil
-	})
+	}))
 
 	o.Kill = &kill{Step: "ns/" + allUnits[0] + "/pause", Point: inside, Write: 1, Answered: true}
 	if _, err := fx.run(o); err != nil {
@@ -182,6 +185,24 @@ func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
 	if e := fx.carryOut(fx.order(doResume), catalog.Failed, nil); !strings.Contains(e.Message,
 		"work again: 1, the first: Kustomization.kustomize.toolkit.fluxcd.io/"+fx.namespace+"/apps") {
 		t.Errorf("the resume ended with %q", e.Message)
+	}
+	fx.setSuspended("apps", true)
+
+	// Somebody resumes it while a run makes units ready: none of them is paused.
+	late := allUnits[len(allUnits)-1]
+	e = fx.carryOut(fx.order(doResume), catalog.Failed, fx.whenOnce(late, "lock", catalog.StepBegun,
+		func() error {
+			return fx.changeKustomization("apps", func(u *unstructured.Unstructured) error {
+				return unstructured.SetNestedField(u.Object, false, "spec", "suspend")
+			})
+		}))
+	if !strings.Contains(strings.Join(e.Findings, "\n"), "work again: 1, the first: ") {
+		t.Errorf("a resume beside an owner that works again found %q", e.Findings)
+	}
+	u, err := fx.sides[0].Reader().Get(t.Context(), fx.kind(0, capi.Cluster), fx.namespace, late)
+	must(t, err)
+	if paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); paused {
+		t.Errorf("%s is paused beside an owner that works", late)
 	}
 	fx.setSuspended("apps", true)
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)

@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -16,12 +17,12 @@ import (
 // elsewhere, such as a Secret of credentials, may have got other users. Only such objects make it
 // look at the whole source.
 func (m *run) keepUsedElsewhere(ctx context.Context, units []restore.Unit) ([]restore.Unit, error) {
-	var away []object.Ref
+	away := map[object.Ref]string{} // with their units
 	for _, u := range units {
 		namespace, _, _ := strings.Cut(u.Name, "/")
 		for _, o := range u.Objects {
 			if o.Action != restore.Skip && o.Namespace != "" && o.Namespace != namespace {
-				away = append(away, o.Ref)
+				away[o.Ref] = u.Name
 			}
 		}
 	}
@@ -33,8 +34,9 @@ func (m *run) keepUsedElsewhere(ctx context.Context, units []restore.Unit) ([]re
 		return nil, err
 	}
 	keep := map[object.Ref]bool{}
-	for _, ref := range away {
-		if n := v.graph.Node(ref); n != nil && n.Shared {
+	for ref, unit := range away {
+		// An attempt that was interrupted has perhaps removed what used it here.
+		if n := v.graph.Node(ref); n != nil && (n.Shared || n.Unit != "" && n.Unit != unit) {
 			keep[ref] = true
 			if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
 				Severity: object.Warning, Code: object.CodeSharedKept, Ref: ref,
@@ -44,6 +46,50 @@ func (m *run) keepUsedElsewhere(ctx context.Context, units []restore.Unit) ([]re
 				return nil, err
 			}
 		}
+	}
+	return leavingOut(units, keep), nil
+}
+
+// recordKept records in the step of its removal which objects of a unit stay on the source. A later
+// attempt may find the source half removed, where nothing shows any more what uses them.
+func recordKept(ctx context.Context, h *catalog.StepHandle, b *batch, u restore.Unit) error {
+	planned := map[object.Ref]bool{}
+	for _, of := range b.Copy.Units {
+		for _, o := range of.Objects {
+			planned[o.Ref] = o.Action != restore.Skip
+		}
+	}
+	var kept []catalog.Value
+	for _, o := range u.Objects {
+		if o.Action == restore.Skip && planned[o.Ref] {
+			kept = append(kept, catalog.Value{Key: o.Ref.String(), Data: json.RawMessage("true")})
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	if err := h.Record(ctx, kept...); err != nil {
+		return err
+	}
+	return h.Sync(ctx)
+}
+
+// leaveKept takes out of units what earlier attempts to remove them have left on the source.
+func (m *run) leaveKept(ctx context.Context, units []restore.Unit) ([]restore.Unit, error) {
+	keep := map[object.Ref]bool{}
+	for _, u := range units {
+		kept, err := m.Journal.Values(ctx, retireStep(u.Name))
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range u.Objects {
+			if _, is := kept[o.Ref.String()]; is {
+				keep[o.Ref] = true
+			}
+		}
+	}
+	if len(keep) == 0 {
+		return units, nil
 	}
 	return leavingOut(units, keep), nil
 }

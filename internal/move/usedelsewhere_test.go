@@ -1,8 +1,11 @@
 package move
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -41,13 +44,15 @@ func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
 		}
 		return n
 	}
-	captures := 0
+	captures, interrupted := 0, false
 	m := &run{captures: &captureCache{capture: func(context.Context, []string) (*snapshot.Snapshot,
 		*snapshot.Contents, error) {
 		captures++
-		return &snapshot.Snapshot{Graph: graph.New([]*graph.Node{
-			uses(cluster("team-a"), own, others, taken), uses(cluster("team-b"), taken),
-			uses(own), uses(others), uses(taken)}, nil)}, nil, nil
+		nodes := []*graph.Node{uses(cluster("team-b"), taken), uses(own), uses(others), uses(taken)}
+		if !interrupted {
+			nodes = append(nodes, uses(cluster("team-a"), own, others, taken))
+		}
+		return &snapshot.Snapshot{Graph: graph.New(nodes, nil)}, nil, nil
 	}}}
 	m.Journal = c.Journal(op.ID, catalog.JournalOptions{})
 	unit := func(refs ...object.Ref) restore.Unit {
@@ -58,16 +63,19 @@ func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
 		return u
 	}
 	for _, tt := range []struct {
-		name     string
-		unit     restore.Unit
-		kept     []object.Ref
-		captures int
+		name        string
+		unit        restore.Unit
+		interrupted bool // and what uses them here is gone
+		kept        []object.Ref
+		captures    int
 	}{
-		{"one that has all in its namespace", unit(cluster("team-a"), own), nil, 0},
-		{"one with Secrets elsewhere", unit(cluster("team-a"), own, others, taken),
+		{"one that has all in its namespace", unit(cluster("team-a"), own), false, nil, 0},
+		{"one with Secrets elsewhere", unit(cluster("team-a"), own, others, taken), false,
+			[]object.Ref{taken}, 1},
+		{"one that is half removed", unit(cluster("team-a"), own, others, taken), true,
 			[]object.Ref{taken}, 1},
 	} {
-		captures = 0
+		captures, interrupted = 0, tt.interrupted
 		got, err := m.keepUsedElsewhere(t.Context(), []restore.Unit{tt.unit})
 		if err != nil {
 			t.Fatal(err)
@@ -89,6 +97,61 @@ func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
 		}
 		if tt.unit.Objects[len(tt.unit.Objects)-1].Action == restore.Skip {
 			t.Errorf("%s: the stored plan has changed", tt.name)
+		}
+	}
+}
+
+// TestWhatStaysIsKnownToALaterAttempt: an attempt to remove a unit leaves a Secret that others use,
+// and dies. The next one leaves it as well, whatever the source shows by then.
+func TestWhatStaysIsKnownToALaterAttempt(t *testing.T) {
+	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+	if err == nil {
+		_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	objectOf := func(name string, action restore.Action) restore.Object {
+		return restore.Object{Ref: object.Ref{Kind: capi.Secret.Kind, Namespace: "team-a", Name: name},
+			Action: action}
+	}
+	actions := func(u restore.Unit) (all []restore.Action) {
+		for _, o := range u.Objects {
+			all = append(all, o.Action)
+		}
+		return all
+	}
+	planned := restore.Unit{Name: "team-a/one", Objects: []restore.Object{
+		objectOf("own", restore.Create), objectOf("left-out", restore.Skip),
+		objectOf("used", restore.Create)}}
+	b := &batch{Copy: restore.Plan{Units: []restore.Unit{planned}}}
+	m := &run{}
+	m.Journal = c.Journal(op.ID, catalog.JournalOptions{})
+	for attempt, keep := range []map[object.Ref]bool{nil, {planned.Objects[2].Ref: true}, nil} {
+		units, err := m.leaveKept(t.Context(), []restore.Unit{planned})
+		if err != nil {
+			t.Fatal(err)
+		}
+		units = leavingOut(units, keep)
+		want := []restore.Action{restore.Create, restore.Skip, restore.Create}
+		if attempt > 0 {
+			want[2] = restore.Skip
+		}
+		if got := actions(units[0]); !slices.Equal(got, want) {
+			t.Errorf("an attempt removes %v, want %v", got, want)
+		}
+		errDies := errors.New("it dies")
+		err = m.Journal.Do(t.Context(), retireStep(planned.Name), func(ctx context.Context,
+			h *catalog.StepHandle) error {
+			return cmp.Or(recordKept(ctx, h, b, units[0]), errDies)
+		})
+		if !errors.Is(err, errDies) {
+			t.Fatal(err)
 		}
 	}
 }

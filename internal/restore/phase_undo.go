@@ -337,7 +337,7 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 			case r.Rows.Row(o.GroupKind()).Pause.Gate() != nil && !capi.PausedByUs(live.Object):
 				return errAtWork
 			}
-			return nil
+			return r.Journal.Alive(ctx) // after the read, as in change
 		})
 	switch {
 	case errors.Is(err, errNotOurs):

@@ -38,6 +38,8 @@ type trial struct {
 	modifiers *modify.Document
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
+	// alive is JournalOptions.Alive.
+	alive func(context.Context) error
 }
 
 func newTrial(t testing.TB, source, target *memory) *trial {
@@ -117,8 +119,7 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 	}
 	err = Run(ctx, RunOptions{Plan: x.plan, Contents: x.contents, Modifiers: x.modifiers,
 		Reader: x.target, Writer: writer, Prober: x.target, Kinds: x.target.kinds,
-		Operation: string(x.id), Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}),
-		Tuning: x.tuning, Hooks: x.hooks})
+		Operation: string(x.id), Journal: x.journal(), Tuning: x.tuning, Hooks: x.hooks})
 	state := catalog.Succeeded
 	if err != nil {
 		state = catalog.Failed
@@ -127,6 +128,10 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 		t.Fatal(err)
 	}
 	return x.failures(t), err
+}
+
+func (x *trial) journal() *catalog.Journal {
+	return x.catalog.Journal(x.id, catalog.JournalOptions{Alive: x.alive})
 }
 
 // failures returns the errors in the history of the operation.

@@ -113,7 +113,7 @@ func (x *trial) undo(t *testing.T, w *mortal) error {
 	}
 	err := Undo(ctx, UndoOptions{RunOptions: RunOptions{Plan: x.plan, Reader: x.target,
 		Writer: x.target, Kinds: x.target.kinds, Operation: string(x.id),
-		Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}), Tuning: x.tuning},
+		Journal: x.journal(), Tuning: x.tuning},
 		Remover: w, Lister: x.target, Units: names, Shared: true,
 		Needed: x.needed})
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Failed, catalog.Outcome{}); err != nil {

@@ -55,7 +55,8 @@ func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unst
 	})
 }
 
-// change writes what fn changes in an object of ours. It writes nothing when fn changes nothing.
+// change writes what fn changes in an object of ours. It writes nothing when fn changes nothing, or
+// when another host has taken the operation over.
 func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (
 	changed bool)) error {
 	k := r.kinds[o.GroupKind()]
@@ -76,6 +77,10 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 		}
 		if !fn(live) {
 			return live, nil
+		}
+		// After the read: what the other host writes after this makes the write fail.
+		if err := r.Journal.Alive(ctx); err != nil {
+			return nil, err
 		}
 		return r.Writer.Update(ctx, k, live)
 	})

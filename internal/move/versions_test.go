@@ -1,0 +1,83 @@
+package move
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// TestSharedObjectsAreComparedInOneVersion: the target stores classes in a newer version than the
+// source. What somebody wrote to one on the source differs all the same, and one that the target
+// does not serve in the version of the source cannot be compared: neither may be removed.
+func TestSharedObjectsAreComparedInOneVersion(t *testing.T) {
+	ref := object.Ref{Group: capi.Cluster.Group, Kind: "ClusterClass", Namespace: "ns", Name: "class"}
+	class := func(version, value string) string {
+		return fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"ClusterClass","metadata":{"namespace":"ns",
+			"name":"class","uid":"u"},"spec":{"value":%q}}`, ref.Group, version, value)
+	}
+	target := serve(t, map[string]string{
+		"/apis/cluster.x-k8s.io/v1beta1/namespaces/ns/clusterclasses/class": class("v1beta1", "old"),
+		"/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/clusterclasses/class": class("v1beta2", "old")})
+	for name, tt := range map[string]struct {
+		served []string
+		value  string
+		want   string
+	}{
+		"equal":      {[]string{"v1beta1", "v1beta2"}, "old", ""},
+		"changed":    {[]string{"v1beta1", "v1beta2"}, "new", "differs from the target's in spec.value"},
+		"not served": {[]string{"v1beta2"}, "old", "does not serve cluster.x-k8s.io/v1beta1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &run{}
+			m.Target = Mgmt{Reader: target, Kinds: []kube.Kind{{GroupKind: ref.GroupKind(),
+				Version: "v1beta2", Resource: "clusterclasses", Namespaced: true, Served: tt.served}}}
+			here := &unstructured.Unstructured{}
+			if err := here.UnmarshalJSON([]byte(class("v1beta1", tt.value))); err != nil {
+				t.Fatal(err)
+			}
+			why, err := m.differsFrom(t.Context(), ref, here)
+			if err != nil || (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
+				t.Errorf("got %q, %v, want %q", why, err, tt.want)
+			}
+		})
+	}
+}
+
+// serve returns a reader of an API server that has these answers, by path.
+func serve(t *testing.T, answers map[string]string) *kube.Reader {
+	t.Helper()
+	answers["/version"] = `{"gitVersion":"v1.36.3"}`
+	answers["/api/v1/namespaces/kube-system"] = `{"apiVersion":"v1","kind":"Namespace",
+		"metadata":{"name":"kube-system","uid":"u"}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := answers[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(text))
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c",
+		"context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":%q}}]}`, server.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mgmt, err := kube.Connect(t.Context(), kube.Options{KubeconfigFile: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mgmt.Reader()
+}

@@ -1,0 +1,65 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+)
+
+// TestASuspendedHostWritesNothing: a host is suspended within a step, and another one takes the
+// operation over meanwhile and ends it. When the first one wakes up, it neither unpauses, nor
+// pauses, nor removes what the other one has left.
+func TestASuspendedHostWritesNothing(t *testing.T) {
+	errLost := errors.New("another host has taken over")
+	lostIn := func(x *trial, step catalog.Step, in catalog.StepState) {
+		x.alive = func(ctx context.Context) error {
+			state, err := x.journal().State(ctx, step)
+			if err == nil && state == in {
+				err = errLost
+			}
+			return err
+		}
+	}
+	release := releaseStep("one/w")
+
+	x := newTrial(t, twoTenantsOwning(t), newMemory(t, "target"))
+	lostIn(x, release, catalog.StepBegun)
+	if _, err := x.run(t); !errors.Is(err, errLost) {
+		t.Errorf("a lost run ended with %v", err)
+	}
+	if got := x.released(t); got != "two/w" {
+		t.Errorf("a lost run has released %q", got)
+	}
+	x.alive = nil
+	if _, err := x.run(t); err != nil {
+		t.Fatal(err)
+	}
+	lostIn(x, release, catalog.StepUndoing)
+	r := newRun(t.Context(), RunOptions{Plan: x.plan, Reader: x.target, Writer: x.target,
+		Kinds: x.target.kinds, Operation: string(x.id), Journal: x.journal()})
+	if err := r.prepareRun(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.catalog.SetState(t.Context(), x.id, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.repause(t.Context(), x.plan.Units[0]); !errors.Is(err, errLost) {
+		t.Errorf("a lost repause ended with %v", err)
+	}
+	if got := x.released(t); got != "one/w two/w" {
+		t.Errorf("after a lost repause %q are not paused", got)
+	}
+
+	x = pausedTrial(t)
+	before := left(x.target)
+	x.alive = func(context.Context) error { return errLost }
+	if err := x.undo(t, &mortal{memory: x.target, writes: -1}); !errors.Is(err, errLost) {
+		t.Errorf("a lost rollback ended with %v", err)
+	}
+	if got := left(x.target); !slices.Equal(got, before) {
+		t.Errorf("a lost rollback left %v of %v", got, before)
+	}
+}
