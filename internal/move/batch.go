@@ -52,9 +52,9 @@ type objectState struct {
 	// what is paused first, whose controller may publish later that its Cluster is paused, too. It is
 	// an id of the content without that.
 	Content string `json:"content,omitempty"`
-	// Desired is an id of what users write of an object of a unit (desired), so that a later write is
-	// noticed before its removal. Batches of older versions have none, nor has a Binding, which
-	// its controller alone writes, also after its Cluster is gone; nor a unit that is retired.
+	// Desired is an id of what users write of an object (desired), so that a later write is noticed
+	// before its removal. Batches of older versions have none, nor has a Binding, which its
+	// controller alone writes, also after its Cluster is gone; nor a unit that is retired.
 	Desired string `json:"desired,omitempty"`
 	// NoFinalizers: it had none in this version. It is known of shared objects, and of those that
 	// have Desired.
@@ -213,10 +213,8 @@ func (m *run) noteStates(b *batch, r *snapshot.Result) error {
 				return err
 			}
 			v.NoFinalizers = len(u.GetFinalizers()) == 0
-			if ofUnit {
-				if v.Desired, err = b.desiredID(m.Rows, u); err != nil {
-					return err
-				}
+			if v.Desired, err = b.desiredID(m.Rows, u); err != nil {
+				return err
 			}
 		}
 		b.Source[n.Ref.String()] = v

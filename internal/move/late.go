@@ -72,6 +72,20 @@ func (b *batch) desiredID(rows *capi.Table, u *unstructured.Unstructured) (strin
 	return b.contentID(text), nil
 }
 
+// isAsCopied reports whether users have written nothing to an object since it was copied.
+func (b *batch) isAsCopied(rows *capi.Table, ref object.Ref, live *unstructured.Unstructured) (
+	bool, error) {
+	was := b.Source[ref.String()]
+	if string(live.GetUID()) != was.UID || was.Desired == "" {
+		return false, nil
+	}
+	text, err := json.Marshal(desired(rows, live))
+	if err != nil {
+		return false, fmt.Errorf("encode %s: %w", ref, err)
+	}
+	return b.hasContent(was.Desired, text), nil
+}
+
 // forget drops the ids of a unit that is retired.
 func (b *batch) forget(unit string) {
 	for ref, was := range b.Source {

@@ -53,7 +53,7 @@ func (m *run) late(ctx context.Context, b *batch, units []restore.Unit, list *ve
 		for ref, by := range uses[u.Name] {
 			if err == nil && canStay(u, ref) {
 				keep[ref] = true
-				err = m.keptShared(ctx, ref, "it stays on the source: "+by+" uses it")
+				err = m.keptShared(ctx, ref, "it stays on the source: "+by+" uses it", hintUsed)
 				continue
 			}
 			others = append(others, ref.String()+" (by "+by+")")
@@ -252,17 +252,12 @@ func (l *lateUse) follow(n *graph.Node, before []graph.Need) (more []object.Ref)
 	return more
 }
 
-// stays notes what of units an object of no workload cluster names, unless it moves, too. Units
-// alone make what they use shared, so that it was not, however long the object has named it: a free
-// host, say, and one in use may name the same Secret.
+// stays notes what of units an object of no workload cluster names. Units alone make what they use
+// shared, so that it was not, however long the object has named it: a free host, say, and one in
+// use may name the same Secret. One that moves as well counts, too: a rollback may leave it at work.
 func (l *lateUse) stays(ref object.Ref, needs []graph.Need) {
-	if slices.ContainsFunc(l.Plan.Copy.Shared.Objects, func(o restore.Object) bool {
-		return o.Ref == ref && o.Action != restore.Skip
-	}) {
-		return
-	}
 	for _, need := range needs {
-		if unit := l.removed[need.Ref]; unit != "" && l.canStay[need.Ref] {
+		if unit := l.removed[need.Ref]; unit != "" && l.canStay[need.Ref] && !l.own[unit][ref] {
 			l.uses[unit][need.Ref] = ref.String()
 		}
 	}

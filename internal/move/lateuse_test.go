@@ -17,7 +17,8 @@ import (
 
 // TestWhatAFreeHostNamesStaysOnTheSource: a free host and one of a workload cluster have always
 // named one Secret, which belongs to the workload cluster in the graph. It stays when that leaves,
-// for a first run and for a resume, unless the free host is gone, or moves as well.
+// for a first run and for a resume, unless the free host is gone. A host of the workload cluster
+// that is left behind alone does not count.
 func TestWhatAFreeHostNamesStaysOnTheSource(t *testing.T) {
 	host := func(name string) object.Ref {
 		return object.Ref{Group: "metal3.io", Kind: "BareMetalHost", Namespace: "team-a", Name: name}
@@ -25,10 +26,14 @@ func TestWhatAFreeHostNamesStaysOnTheSource(t *testing.T) {
 	secret := object.Ref{Kind: capi.Secret.Kind, Namespace: "team-a", Name: "net"}
 	cluster := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: "team-a",
 		Name: "w"}
-	nodes := func(free bool) []*graph.Node {
+	nodes := func(free, removed bool) []*graph.Node {
 		needs := []graph.Need{{Ref: secret, Field: "spec"}}
-		all := []*graph.Node{{Ref: cluster, UID: "w"},
-			{Ref: host("used"), UID: "used", Cluster: "w", Needs: needs}, {Ref: secret, UID: "net"}}
+		used := &graph.Node{Ref: host("used"), UID: "used", Needs: needs}
+		all := []*graph.Node{used, {Ref: secret, UID: "net"}}
+		if !removed {
+			used.Cluster = "w"
+			all = append(all, &graph.Node{Ref: cluster, UID: "w"})
+		}
 		if free {
 			all = append(all, &graph.Node{Ref: host("free"), UID: "free", Needs: needs})
 		}
@@ -36,37 +41,33 @@ func TestWhatAFreeHostNamesStaysOnTheSource(t *testing.T) {
 	}
 	unit := restore.Unit{Name: "team-a/w"}
 	b := &batch{Source: map[string]objectState{}}
-	for _, n := range nodes(false) {
+	for _, n := range nodes(false, false) {
 		unit.Objects = append(unit.Objects, restore.Object{Ref: n.Ref, Action: restore.Create})
 		b.Source[n.Ref.String()] = objectState{Unit: unit.Name, UID: n.UID}
 	}
 	b.Copy.Units = []restore.Unit{unit}
 	for name, tt := range map[string]struct {
-		free, moves, resumed bool
-		kept                 string
+		free, resumed, removed bool
+		kept                   string
 	}{
 		"it stays":                       {free: true, kept: host("free").String()},
-		"it moves":                       {free: true, moves: true},
 		"it is gone":                     {},
 		"it stays, and the move resumes": {free: true, resumed: true, kept: host("free").String()},
-		"it moves, and the move resumes": {free: true, moves: true, resumed: true},
 		"it is gone, and a move resumes": {resumed: true},
+		"one of the unit is left behind": {resumed: true, removed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &run{Plan: &Plan{}, captures: &captureCache{capture: func(context.Context, []string) (
 				*snapshot.Snapshot, *snapshot.Contents, error) {
-				return &snapshot.Snapshot{Graph: graph.New(nodes(tt.free), nil)}, nil, nil
+				return &snapshot.Snapshot{Graph: graph.New(nodes(tt.free, tt.removed), nil)}, nil, nil
 			}}}
-			if tt.moves {
-				m.Plan.Copy.Shared.Objects = []restore.Object{{Ref: host("free"), Action: restore.Create}}
-			}
-			b.users = usersIn(graph.New(nodes(true), nil), nil, []string{"team-a"})
+			b.users = usersIn(graph.New(nodes(true, false), nil), nil, []string{"team-a"})
 			if tt.resumed {
 				b.users = nil
 			}
 			list := &versions{of: b.Source, units: map[string]bool{unit.Name: true}, users: b.users,
 				seen: map[string]string{}, alone: map[object.Ref][]graph.Need{}}
-			for _, n := range nodes(tt.free) {
+			for _, n := range nodes(tt.free, tt.removed) {
 				list.note(n.Ref, n.Ref.String(), gjson.Parse(fmt.Sprintf(`{"uid":%q}`, n.UID)))
 			}
 			uses, err := m.lateUsers(t.Context(), b, []restore.Unit{unit}, list)

@@ -78,7 +78,7 @@ func (m *run) notAtWork(ctx context.Context, objects []restore.Object) ([]restor
 			continue
 		}
 		if err := m.keptShared(ctx, o.Ref, "it stays paused on the source: it is at work on the "+
-			"target"); err != nil {
+			"target", "leave its pause there alone while the target works with it"); err != nil {
 			return nil, err
 		}
 	}

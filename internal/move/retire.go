@@ -123,7 +123,7 @@ func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Objec
 	kept, differs := errors.AsType[*keptError](err)
 	switch {
 	case differs:
-		return m.keptShared(ctx, o.Ref, kept.Error())
+		return m.keptShared(ctx, o.Ref, kept.Error(), hintCompare)
 	case errors.Is(err, errOtherObject) && (was.Unit == "" ||
 		m.Rows.Row(o.GroupKind()).BoundToCluster):
 		return nil
@@ -161,7 +161,7 @@ func (m *run) mayRemove(ctx context.Context, b *batch, o restore.Object,
 		return errOtherObject
 	}
 	if was.Unit == "" {
-		why, err := m.differsFrom(ctx, o.Ref, live)
+		why, err := m.differsFrom(ctx, b, o.Ref, live)
 		if err == nil && why != "" {
 			err = &keptError{why: why}
 		}

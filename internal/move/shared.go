@@ -183,7 +183,7 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 		if len(leaving) == 0 {
 			return nil, nil
 		}
-		more, err := m.leaveDifferent(ctx, leaving)
+		more, err := m.leaveDifferent(ctx, b, leaving)
 		if err == nil && len(more) == 0 {
 			more, err = m.leaveOwners(ctx, v.graph, b, leaving)
 		}
@@ -237,6 +237,7 @@ func (m *run) leaveOwners(ctx context.Context, g *graph.Graph, b *batch,
 	var owners []object.Ref
 	for _, f := range findings {
 		if f.Severity < object.Error {
+			m.rounds.tell(ctx, m.Journal, f) // no round is left
 			continue
 		}
 		named := append(slices.Clone(f.Users), f.Unit)
@@ -265,15 +266,15 @@ func orphaned(g *graph.Graph, ref object.Ref) bool {
 
 // leaveDifferent returns those of leaving that are missing on the target or differ from it, and
 // reports each.
-func (m *run) leaveDifferent(ctx context.Context, leaving map[object.Ref]bool) ([]object.Ref,
-	error) {
+func (m *run) leaveDifferent(ctx context.Context, b *batch, leaving map[object.Ref]bool) (
+	[]object.Ref, error) {
 	var mu sync.Mutex
 	different := map[object.Ref]string{} // why
 	g, within := task.WithContext(ctx)
 	g.SetLimit(8)
 	for ref := range leaving {
 		g.Go(func() error {
-			why, err := m.differs(within, ref)
+			why, err := m.differs(within, b, ref)
 			if why != "" {
 				mu.Lock()
 				defer mu.Unlock()
@@ -286,33 +287,40 @@ func (m *run) leaveDifferent(ctx context.Context, leaving map[object.Ref]bool) (
 		return nil, err
 	}
 	for ref, why := range different {
-		if err := m.keptShared(ctx, ref, "it stays on the source: "+why); err != nil {
+		if err := m.keptShared(ctx, ref, "it stays on the source: "+why, hintCompare); err != nil {
 			return nil, err
 		}
 	}
 	return slices.Collect(maps.Keys(different)), nil
 }
 
-// keptShared reports a shared object that is left on the source.
-func (m *run) keptShared(ctx context.Context, ref object.Ref, why string) error {
+// What to do about an object that is left on the source: nothing there uses it, or something does.
+const (
+	hintCompare = "compare both; it does no harm on the source, where nothing uses it"
+	hintUsed    = "remove it from the source when nothing there uses it any more"
+)
+
+// keptShared reports an object that is left on the source.
+func (m *run) keptShared(ctx context.Context, ref object.Ref, why, hint string) error {
 	return m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-		Code: object.CodeSharedKept, Ref: ref, Message: why,
-		Hint: "compare both; it does no harm on the source, where nothing uses it"}))
+		Code: object.CodeSharedKept, Ref: ref, Message: why, Hint: hint}))
 }
 
 // differs returns how a shared object of the source differs from that of the target. It returns ""
 // when both are equal, or when the object is gone from the source.
-func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
+func (m *run) differs(ctx context.Context, b *batch, ref object.Ref) (string, error) {
 	here, err := on(ctx, m.Source, ref)
 	if err != nil || here == nil {
 		return "", err
 	}
-	return m.differsFrom(ctx, ref, here)
+	return m.differsFrom(ctx, b, ref, here)
 }
 
-// differsFrom is differs for the object of the source as it was read.
-func (m *run) differsFrom(ctx context.Context, ref object.Ref, live *unstructured.Unstructured) (
-	string, error) {
+// differsFrom is differs for the object of the source as it was read. Where the target stores the
+// kind in another version, a conversion may lose values or add some: there one that is as it was
+// copied is equal.
+func (m *run) differsFrom(ctx context.Context, b *batch, ref object.Ref,
+	live *unstructured.Unstructured) (string, error) {
 	here := live.DeepCopy()
 	there, err := onLike(ctx, m.Target, ref, here)
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
@@ -320,6 +328,12 @@ func (m *run) differsFrom(ctx context.Context, ref object.Ref, live *unstructure
 	}
 	if m.Rows.Row(ref.GroupKind()).PerManagementCluster {
 		return "", nil
+	}
+	k, _ := kube.FindKind(m.Target.Kinds, ref.GroupKind())
+	if k.APIVersion() != here.GetAPIVersion() {
+		if as, err := b.isAsCopied(m.Rows, ref, live); as || err != nil {
+			return "", err
+		}
 	}
 	if there.GetAPIVersion() != here.GetAPIVersion() {
 		return "the target does not serve " + here.GetAPIVersion() + ", so it cannot be compared", nil

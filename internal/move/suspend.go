@@ -57,7 +57,8 @@ func (m *run) suspendGitOps(ctx context.Context) error {
 	return nil
 }
 
-// ResumedError means that somebody resumed owners which the move had suspended, or found so.
+// ResumedError means that somebody resumed owners which the move had suspended, or that
+// were to be and were suspended already.
 type ResumedError struct{ Owners []object.Ref }
 
 func (e *ResumedError) Error() string {
@@ -70,10 +71,11 @@ func (e *ResumedError) Hint() string {
 	return "suspend them again, from the root down, then resume the operation; or roll it back"
 }
 
-// checkSuspended returns a *ResumedError when an owner of some units, or of any without them, is
-// not suspended any more: it would work on what is paused, and on what is gone. Somebody may have
-// resumed it, or the rollback of another move which had suspended it before this one found it so,
-// and which does not know of units that are not locked yet.
+// checkSuspended returns a *ResumedError when an owner that the plan suspends is not suspended any
+// more, of those of some units, or of all without any: it would work on what is paused, and on what
+// is gone. Somebody may have resumed it, or the rollback of another move, which does not know of
+// units that are not locked yet. Owners that were suspended when the move was planned are not in
+// the plan.
 func (m *run) checkSuspended(ctx context.Context, units ...string) error {
 	resumed := &ResumedError{}
 	for _, s := range m.Plan.Suspend {

@@ -38,11 +38,8 @@ func (m *run) keepUsedElsewhere(ctx context.Context, units []restore.Unit) ([]re
 		// An attempt that was interrupted has perhaps removed what used it here.
 		if n := v.graph.Node(ref); n != nil && (n.Shared || n.Unit != "" && n.Unit != unit) {
 			keep[ref] = true
-			if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
-				Severity: object.Warning, Code: object.CodeSharedKept, Ref: ref,
-				Message: "it stays on the source: another workload cluster there has come to use it",
-				Hint:    "remove it from the source when nothing there uses it any more",
-			})); err != nil {
+			if err := m.keptShared(ctx, ref, "it stays on the source: another workload cluster there has "+
+				"come to use it", hintUsed); err != nil {
 				return nil, err
 			}
 		}

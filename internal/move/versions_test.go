@@ -18,7 +18,8 @@ import (
 
 // TestSharedObjectsAreComparedInOneVersion: the target stores classes in a newer version than the
 // source. What somebody wrote to one on the source differs all the same, and one that the target
-// does not serve in the version of the source cannot be compared: neither may be removed.
+// does not serve in the version of the source cannot be compared: neither may be removed. One that
+// is as it was copied may, whatever a conversion has made of it.
 func TestSharedObjectsAreComparedInOneVersion(t *testing.T) {
 	ref := object.Ref{Group: capi.Cluster.Group, Kind: "ClusterClass", Namespace: "ns", Name: "class"}
 	class := func(version, value string) string {
@@ -31,21 +32,35 @@ func TestSharedObjectsAreComparedInOneVersion(t *testing.T) {
 	for name, tt := range map[string]struct {
 		served []string
 		value  string
+		copied string // "" when that is not known
 		want   string
 	}{
-		"equal":      {[]string{"v1beta1", "v1beta2"}, "old", ""},
-		"changed":    {[]string{"v1beta1", "v1beta2"}, "new", "differs from the target's in spec.value"},
-		"not served": {[]string{"v1beta2"}, "old", "does not serve cluster.x-k8s.io/v1beta1"},
+		"equal": {[]string{"v1beta1", "v1beta2"}, "old", "", ""},
+		"changed": {[]string{"v1beta1", "v1beta2"}, "new", "old",
+			"differs from the target's in spec.value"},
+		"converted":  {[]string{"v1beta1", "v1beta2"}, "new", "new", ""},
+		"not served": {[]string{"v1beta2"}, "old", "", "does not serve cluster.x-k8s.io/v1beta1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &run{}
 			m.Target = Mgmt{Reader: target, Kinds: []kube.Kind{{GroupKind: ref.GroupKind(),
 				Version: "v1beta2", Resource: "clusterclasses", Namespaced: true, Served: tt.served}}}
-			here := &unstructured.Unstructured{}
-			if err := here.UnmarshalJSON([]byte(class("v1beta1", tt.value))); err != nil {
-				t.Fatal(err)
+			of := func(value string) *unstructured.Unstructured {
+				u := &unstructured.Unstructured{}
+				if err := u.UnmarshalJSON([]byte(class("v1beta1", value))); err != nil {
+					t.Fatal(err)
+				}
+				return u
 			}
-			why, err := m.differsFrom(t.Context(), ref, here)
+			was := objectState{UID: "u"}
+			if tt.copied != "" {
+				var err error
+				if was.Desired, err = (&batch{}).desiredID(nil, of(tt.copied)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := &batch{Source: map[string]objectState{ref.String(): was}}
+			why, err := m.differsFrom(t.Context(), b, ref, of(tt.value))
 			if err != nil || (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
 				t.Errorf("got %q, %v, want %q", why, err, tt.want)
 			}

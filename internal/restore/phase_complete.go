@@ -60,6 +60,9 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 					return live, nil
 				}
 				live.SetOwnerReferences(refs)
+				if err := r.Journal.Alive(ctx); err != nil { // after the read, as in change
+					return nil, err
+				}
 				return r.Writer.Update(ctx, k, live)
 			})
 			return err

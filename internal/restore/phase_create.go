@@ -236,6 +236,9 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 			r.Rows.Row(o.GroupKind()).BoundToCluster && r.createdCluster(unit) {
 			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
 			// there, and knows nothing of what was applied before.
+			if err := r.Journal.Alive(ctx); err != nil { // after the read, as in change
+				return nil, err
+			}
 			return r.takeOver(ctx, k, body, live)
 		} else if err != nil {
 			return nil, err

@@ -6,12 +6,15 @@ import (
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
 // TestASuspendedHostWritesNothing: a host is suspended within a step, and another one takes the
 // operation over meanwhile and ends it. When the first one wakes up, it neither unpauses, nor
-// pauses, nor removes what the other one has left.
+// pauses, nor removes what the other one has left, nor repeats a write to it.
 func TestASuspendedHostWritesNothing(t *testing.T) {
 	errLost := errors.New("another host has taken over")
 	lostIn := func(x *trial, step catalog.Step, in catalog.StepState) {
@@ -51,6 +54,19 @@ func TestASuspendedHostWritesNothing(t *testing.T) {
 	}
 	if got := x.released(t); got != "one/w two/w" {
 		t.Errorf("after a lost repause %q are not paused", got)
+	}
+
+	x.alive = func(context.Context) error { return errLost }
+	r.Journal = x.journal()
+	live, writes := x.target.get(t, "Cluster.cluster.x-k8s.io/two/w"), 0
+	k := r.kinds[refOf(live).GroupKind()]
+	_, err := r.converge(t.Context(), k, live, func(*unstructured.Unstructured) (
+		*unstructured.Unstructured, error) {
+		writes++
+		return nil, apierrors.NewConflict(resourceOf(k), "w", errors.New("it was changed"))
+	})
+	if !errors.Is(err, errLost) || writes != 1 {
+		t.Errorf("a lost host wrote %d times: %v", writes, err)
 	}
 
 	x = pausedTrial(t)

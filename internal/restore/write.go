@@ -49,6 +49,10 @@ func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unst
 				return nil, &deletedError{}
 			}
 			live = newer
+			// What another host has written since, which has taken the operation over, is not ours.
+			if err := r.Journal.Alive(ctx); err != nil {
+				return nil, err
+			}
 		}
 		stale = true // whatever comes back, an answer may have been lost
 		return write(live)
