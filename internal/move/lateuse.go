@@ -254,7 +254,8 @@ func (l *lateUse) follow(n *graph.Node, before []graph.Need) (more []object.Ref)
 
 // stays notes what of units an object of no workload cluster names. Units alone make what they use
 // shared, so that it was not, however long the object has named it: a free host, say, and one in
-// use may name the same Secret. One that moves as well counts, too: a rollback may leave it at work.
+// use may name the same Secret. One that moves as well counts, too: a rollback may leave it there,
+// at work.
 func (l *lateUse) stays(ref object.Ref, needs []graph.Need) {
 	for _, need := range needs {
 		if unit := l.removed[need.Ref]; unit != "" && l.canStay[need.Ref] && !l.own[unit][ref] {
