@@ -199,11 +199,10 @@ func (m *run) lateWrite(ctx context.Context, b *batch, ref object.Ref,
 	if was.Desired == "" || live.GetResourceVersion() == was.ResourceVersion {
 		return "", nil
 	}
-	now := desired(m.Rows, live)
-	text, err := json.Marshal(now)
-	if err != nil || b.hasContent(was.Desired, text) {
+	if as, err := b.isAsCopied(m.Rows, ref, live); as || err != nil {
 		return "", err
 	}
+	now := desired(m.Rows, live)
 	there, err := onLike(ctx, m.Target, ref, live)
 	switch {
 	case err != nil:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -41,20 +40,7 @@ func TestAUnitIsPausedFromItsPauseToItsRelease(t *testing.T) {
 // unit whose pause waits for what is paused first is at work.
 func TestAPauseIsCountedFromItsFirstAttempt(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"),
-		catalog.Options{Now: func() time.Time { return now.Add(time.Hour) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
-		t.Fatal(err)
-	}
-	j := c.Journal(op.ID, catalog.JournalOptions{})
+	c, j := newJournal(t, catalog.Options{Now: func() time.Time { return now.Add(time.Hour) }})
 	if err := j.Do(t.Context(), pauseStep("a/b"), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		text, _ := json.Marshal(now)
@@ -69,7 +55,7 @@ func TestAPauseIsCountedFromItsFirstAttempt(t *testing.T) {
 		h *catalog.StepHandle) error {
 		return errors.Join(beginSince(ctx, h), errors.New("no acknowledgement"))
 	})
-	got, err := PausedSince(t.Context(), c, op.ID)
+	got, err := PausedSince(t.Context(), c, j.Operation())
 	if want := map[string]time.Time{"a/b": now}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}

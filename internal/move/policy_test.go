@@ -32,37 +32,15 @@ func (n *noPolicies) Get(context.Context, kube.Kind, string, string) (*unstructu
 
 // TestAMoveGoesOnWithoutAdmissionPolicies: one finding says so, and the server is asked once.
 func TestAMoveGoesOnWithoutAdmissionPolicies(t *testing.T) {
-	c, err := catalog.Open(t.Context(), t.TempDir()+"/c.db", catalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
-	if err == nil {
-		_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, journal := newJournal(t, catalog.Options{})
 	server := &noPolicies{}
-	m := &run{Options: Options{Journal: c.Journal(op.ID, catalog.JournalOptions{})}, Plan: &Plan{},
+	m := &run{Options: Options{Journal: journal}, Plan: &Plan{},
 		policy: &fence.Policy{Reader: server}, unarmed: map[string]bool{}}
 	m.arm(t.Context(), "ns/a")
 	m.arm(t.Context(), "ns/b")
-	if _, err := c.SetState(t.Context(), op.ID, catalog.Succeeded, catalog.Outcome{}); err != nil {
-		t.Fatal(err)
-	}
-	var codes []object.Code
-	for e, err := range c.Watch(t.Context(), op.ID, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Finding != nil {
-			codes = append(codes, e.Finding.Code)
-		}
-	}
-	if len(codes) != 1 || codes[0] != object.CodePolicyNotArmed || server.asked != 1 {
-		t.Errorf("findings %v, asked %d times", codes, server.asked)
+	found := findingsOf(t, c, journal)
+	if len(found) != 1 || found[0].Code != object.CodePolicyNotArmed || server.asked != 1 {
+		t.Errorf("findings %v, asked %d times", found, server.asked)
 	}
 	// An answer that says nothing of others is asked for again for them only: a unit does not wait
 	// in its pause for what it has waited for before.

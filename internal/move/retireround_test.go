@@ -3,7 +3,6 @@ package move
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -157,28 +156,15 @@ func TestWhatLeavesIsDecidedByTheBatchOfItsOwner(t *testing.T) {
 // TestAnAPIThatDoesNotAnswerIsToldOnce: a round that cannot see what the garbage collector would
 // delete there says so, and later rounds of the run do not repeat it.
 func TestAnAPIThatDoesNotAnswerIsToldOnce(t *testing.T) {
-	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, journal := newJournal(t, catalog.Options{})
 	r := newRounds(restore.Tuning{})
 	for _, group := range []string{"one.test", "one.test", "two.test"} {
-		r.tell(t.Context(), c.Journal(op.ID, catalog.JournalOptions{}), object.Finding{
-			Severity: object.Warning, Code: object.CodeAPIDead, Message: group})
+		r.tell(t.Context(), journal, object.Finding{Severity: object.Warning, Code: object.CodeAPIDead,
+			Message: group})
 	}
 	var told []string
-	for e, err := range c.Events(t.Context(), op.ID, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Finding != nil {
-			told = append(told, e.Finding.Message)
-		}
+	for _, f := range findingsOf(t, c, journal) {
+		told = append(told, f.Message)
 	}
 	if want := []string{"one.test", "two.test"}; !slices.Equal(told, want) {
 		t.Errorf("told %v, want %v", told, want)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -20,15 +19,6 @@ import (
 // workload cluster's alone when the move was planned. The source is looked at once more only where
 // a unit has such an object.
 func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
-	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
-	if err != nil {
-		t.Fatal(err)
-	}
 	cluster := func(namespace string) object.Ref {
 		return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: namespace,
 			Name: "one"}
@@ -54,7 +44,7 @@ func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
 		}
 		return &snapshot.Snapshot{Graph: graph.New(nodes, nil)}, nil, nil
 	}}}
-	m.Journal = c.Journal(op.ID, catalog.JournalOptions{})
+	_, m.Journal = newJournal(t, catalog.Options{})
 	unit := func(refs ...object.Ref) restore.Unit {
 		u := restore.Unit{Name: "team-a/one"}
 		for _, r := range refs {
@@ -104,18 +94,6 @@ func TestWhatAnotherWorkloadClusterHasComeToUseStaysOnTheSource(t *testing.T) {
 // TestWhatStaysIsKnownToALaterAttempt: an attempt to remove a unit leaves a Secret that others use,
 // and dies. The next one leaves it as well, whatever the source shows by then.
 func TestWhatStaysIsKnownToALaterAttempt(t *testing.T) {
-	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
-	if err == nil {
-		_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	objectOf := func(name string, action restore.Action) restore.Object {
 		return restore.Object{Ref: object.Ref{Kind: capi.Secret.Kind, Namespace: "team-a", Name: name},
 			Action: action}
@@ -131,7 +109,7 @@ func TestWhatStaysIsKnownToALaterAttempt(t *testing.T) {
 		objectOf("used", restore.Create)}}
 	b := &batch{Copy: restore.Plan{Units: []restore.Unit{planned}}}
 	m := &run{}
-	m.Journal = c.Journal(op.ID, catalog.JournalOptions{})
+	_, m.Journal = newJournal(t, catalog.Options{})
 	for attempt, keep := range []map[object.Ref]bool{nil, {planned.Objects[2].Ref: true}, nil} {
 		units, err := m.leaveKept(t.Context(), []restore.Unit{planned})
 		if err != nil {
