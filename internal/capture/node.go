@@ -85,6 +85,7 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		n.Paused = was.String() == capi.WasTrue
 	}
 	n.Cluster = shared(r.clusterName(n, labels[0], spec))
+	n.Labelled = n.Cluster != "" && labels[0].String() == n.Cluster
 	if n.Cluster == "" && n.GroupKind() == capi.Secret {
 		n.Cluster = shared(capi.ClusterOfHelmStorage(n.Name, text(labels[3]), text(labels[4])))
 	}

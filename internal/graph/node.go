@@ -29,6 +29,8 @@ type Node struct {
 	Unit   string `json:"-"`
 	Shared bool   `json:"-"` // needed by units, belongs to none
 	Why    string `json:"-"` // why it is in scope, for coverage
+	// Labelled: the label of the object says Cluster, so that a LIST by that label has it.
+	Labelled bool `json:"-"`
 
 	// Generation is what the API server counts up with each change of a spec.
 	Generation int64 `json:"-"`

@@ -122,3 +122,41 @@ func TestThePlanOfABatchListsItsNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// TestThePlanOfABatchListsByLabel: a namespace may have many workload clusters. Kinds of which an
+// object has no label are listed whole: it would be taken for one that the target does not have.
+func TestThePlanOfABatchListsByLabel(t *testing.T) {
+	const machine = `{"kind":"Machine","metadata":{"namespace":"one","name":%q,
+		"labels":{"cluster.x-k8s.io/cluster-name":"w"}},"spec":{"clusterName":"w"}}`
+	source := twoTenants(t, fmt.Sprintf(machine, "m"),
+		`{"kind":"MachineHealthCheck","metadata":{"namespace":"one","name":"c"},
+			"spec":{"clusterName":"w"}}`)
+	target := newMemory(t, "target", fmt.Sprintf(machine, "left-behind"))
+	var mu sync.Mutex
+	selected := map[string]string{} // by kind
+	target.onList = func(k kube.Kind, o kube.ListOptions) {
+		mu.Lock()
+		defer mu.Unlock()
+		if o.Metadata && o.Limit == 0 {
+			selected[k.Kind] = o.Labels
+		}
+	}
+	for _, tt := range []struct {
+		only []string
+		want string
+	}{{nil, ""}, {[]string{"one/w"}, "cluster.x-k8s.io/cluster-name in (w)"}} {
+		clear(selected)
+		x := newTrial(t, source, target)
+		x.spec.Only = tt.only
+		got := errorsOf(x.makePlan(t))
+		for kind, want := range map[string]string{"Machine": tt.want, "MachineHealthCheck": "",
+			"ClusterClass": "", "Cluster": ""} {
+			if of, listed := selected[kind]; !listed || of != want {
+				t.Errorf("%q: %s is listed by label %q (%v)", tt.only, kind, of, listed)
+			}
+		}
+		if !slices.Contains(got, "one/w: extra-on-target") {
+			t.Errorf("%q: got %q", tt.only, got)
+		}
+	}
+}

@@ -112,11 +112,17 @@ func (p *planner) comesByItself(k kube.Kind, ref object.Ref) bool {
 
 // listedKinds returns the kinds of which a plan lists the metadata on the target: those of the
 // plan, whole, and the other kinds of Cluster API, as far as objects have the label of a workload
-// cluster.
+// cluster. The plan of a batch lists kinds of which all its objects have that label by the label: a
+// namespace may have many workload clusters. What belongs to a unit by an owner alone was looked
+// for by the plan of the whole operation.
 func (p *planner) listedKinds() map[object.GroupKind]kube.ListOptions {
 	kinds := map[object.GroupKind]kube.ListOptions{}
+	ofUnits, whole := p.ofUnits()
 	for gk := range p.kinds {
 		kinds[gk] = kube.ListOptions{Metadata: true}
+		if !whole[gk] {
+			kinds[gk] = kube.ListOptions{Metadata: true, Labels: ofUnits}
+		}
 	}
 	for _, k := range p.Kinds {
 		if _, planned := kinds[k.GroupKind]; planned || !k.Namespaced ||
@@ -129,6 +135,28 @@ func (p *planner) listedKinds() map[object.GroupKind]kube.ListOptions {
 		kinds[capi.Cluster] = kube.ListOptions{Metadata: true}
 	}
 	return kinds
+}
+
+// mostSelected is how many workload clusters a label selector names at most: it is a part of a URL.
+const mostSelected = 32
+
+// ofUnits returns the label selector of what belongs to the units of the plan of a batch, empty for
+// any other plan, and the kinds of which the plan has objects that the selector does not select.
+func (p *planner) ofUnits() (selector string, whole map[object.GroupKind]bool) {
+	whole = map[object.GroupKind]bool{}
+	names := map[string]bool{}
+	for n := range p.active {
+		if n.Unit == "" || !n.Labelled {
+			whole[n.GroupKind()] = true
+		} else {
+			names[n.Cluster] = true
+		}
+	}
+	if p.Spec.Only == nil || len(names) == 0 || len(names) > mostSelected {
+		return "", whole
+	}
+	return capi.LabelClusterName + " in (" + strings.Join(slices.Sorted(maps.Keys(names)), ",") + ")",
+		whole
 }
 
 // checkExtra reports objects of the target that belong to a unit and are not in the plan. Their

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -153,12 +153,15 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	result := kube.ListResult{ResourceVersion: fmt.Sprint(m.version)}
-	label, value, labeled := strings.Cut(o.Labels, "=")
+	selector, err := labels.Parse(o.Labels)
+	if err != nil {
+		return result, err
+	}
 	for _, ref := range slices.SortedFunc(maps.Keys(m.objects), object.CompareRefs) {
 		if ref.GroupKind() != k.GroupKind || o.Name != "" && ref.Name != o.Name ||
 			o.Namespace != "" && ref.Namespace != o.Namespace ||
 			len(o.Namespaces) > 0 && !slices.Contains(o.Namespaces, ref.Namespace) ||
-			labeled && m.objects[ref].GetLabels()[label] != value {
+			!selector.Matches(labels.Set(m.objects[ref].GetLabels())) {
 			continue
 		}
 		raw, err := read(m.objects[ref]).MarshalJSON()
