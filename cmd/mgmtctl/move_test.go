@@ -98,6 +98,8 @@ func TestDaemonResultsInEveryFormat(t *testing.T) {
 		{"move_show", "operation show latest", 0, func(f *fake) {
 			f.operation = testMove(running, 0, map[string]string{"": "copied", "team-a/api": "handed-over",
 				"team-a/db": "paused"})
+			f.operation.PausedSince = map[string]*timestamppb.Timestamp{
+				"team-a/api": ago(9 * time.Minute), "team-a/db": ago(8 * time.Minute)}
 		}},
 		{"operation_accept", "operation accept latest team-a/web", 0, func(f *fake) {
 			f.operation = testMove(failed, 4, map[string]string{"team-a/api": "retired",

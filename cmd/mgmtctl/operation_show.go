@@ -16,6 +16,9 @@ func newOperationShow(p *program) *cobra.Command {
 		Short: "Show an operation and its workload clusters",
 		Long: `Show one operation: its state, and the state of each of its workload clusters.
 
+Of a move it also says since when a workload cluster is paused: neither side works on it until it is
+released on the target, or given back to the source.
+
 Changes: nothing.
 
 Exit codes: 0 shown, whatever the state of the operation; 1 other error, such as no such operation;
@@ -57,9 +60,17 @@ func (p *program) writeOperation(w io.Writer, op *mgmtv1.Operation) {
 	if len(op.GetUnits()) == 0 {
 		return
 	}
-	t := newTable("UNIT", "STATE")
+	columns := []string{"UNIT", "STATE"}
+	if len(op.GetPausedSince()) > 0 {
+		columns = append(columns, "PAUSED SINCE")
+	}
+	t := newTable(columns...)
 	for _, name := range unitNames(op) {
-		t.add(unitText(name), op.GetUnits()[name])
+		row := []string{unitText(name), op.GetUnits()[name], ""}
+		if since := op.GetPausedSince()[name]; since != nil {
+			row[2] = p.when(since)
+		}
+		t.add(row[:len(columns)]...)
 	}
 	fmt.Fprintln(w)
 	t.write(w)

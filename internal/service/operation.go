@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/modify"
@@ -72,7 +73,14 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.GetOperationResponse{Operation: operationToProto(op)}, nil
+	shown := operationToProto(op)
+	for unit, since := range pausedSince(ctx, c, op) {
+		if shown.PausedSince == nil {
+			shown.PausedSince = map[string]*timestamppb.Timestamp{}
+		}
+		shown.PausedSince[unit] = timestamppb.New(since)
+	}
+	return &mgmtv1.GetOperationResponse{Operation: shown}, nil
 }
 
 func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,

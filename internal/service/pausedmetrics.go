@@ -54,7 +54,8 @@ func (p pausedUnits) Collect(to chan<- prometheus.Metric) {
 // pausedSince returns since when the units of a move are paused; none of one that was given up.
 func pausedSince(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 ) map[string]time.Time {
-	if op.Settled() || op.StopCause == catalog.StopElsewhere { // the other host reports it
+	elsewhere := op.StopCause == catalog.StopElsewhere // the other host reports it
+	if op.Kind != catalog.KindMove || op.Settled() || elsewhere {
 		return nil
 	}
 	since, err := move.PausedSince(ctx, c, op.ID)

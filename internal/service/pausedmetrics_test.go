@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp: also when the move has stopped.
+// TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp: also when the move has stopped. So long it is
+// shown with the operation, too.
 func TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := New(Config{CatalogFile: filepath.Join(t.TempDir(), "catalog.db"), Metrics: registry})
@@ -57,10 +60,25 @@ func TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp(t *testing.T) {
 	if got := series(); len(got) != 1 || got[0] != "team-a/web" {
 		t.Errorf("paused: %v", got)
 	}
+	shown := func() map[string]*timestamppb.Timestamp {
+		t.Helper()
+		resp, err := (&operationService{s: s}).GetOperation(t.Context(),
+			&mgmtv1.GetOperationRequest{Id: string(op.ID)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.GetOperation().GetPausedSince()
+	}
+	if got := shown(); len(got) != 1 || got["team-a/web"].AsTime().IsZero() {
+		t.Errorf("shown as paused: %v", got)
+	}
 	if _, err := c.GiveUp(t.Context(), op.ID, "given up"); err != nil {
 		t.Fatal(err)
 	}
 	if got := series(); len(got) > 0 {
 		t.Errorf("given up: %v", got)
+	}
+	if got := shown(); len(got) > 0 {
+		t.Errorf("given up, and shown as paused: %v", got)
 	}
 }

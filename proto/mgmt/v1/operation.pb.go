@@ -562,7 +562,11 @@ type Operation struct {
 	// Absent when it does not retain all of it, or when that is not known.
 	RetainedUntil *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=retained_until,json=retainedUntil,proto3" json:"retained_until,omitempty"`
 	// Set by a copy: what it did.
-	Copy          *StoreCopy `protobuf:"bytes,18,opt,name=copy,proto3" json:"copy,omitempty"`
+	Copy *StoreCopy `protobuf:"bytes,18,opt,name=copy,proto3" json:"copy,omitempty"`
+	// Of a move, set by GetOperation: since when it has left units without a controller, "namespace/name"
+	// to time. They are paused, or were about to be, and are neither released on the target nor given
+	// back to the source. No units of an operation that is over or given up.
+	PausedSince   map[string]*timestamppb.Timestamp `protobuf:"bytes,19,rep,name=paused_since,json=pausedSince,proto3" json:"paused_since,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -719,6 +723,13 @@ func (x *Operation) GetRetainedUntil() *timestamppb.Timestamp {
 func (x *Operation) GetCopy() *StoreCopy {
 	if x != nil {
 		return x.Copy
+	}
+	return nil
+}
+
+func (x *Operation) GetPausedSince() map[string]*timestamppb.Timestamp {
+	if x != nil {
+		return x.PausedSince
 	}
 	return nil
 }
@@ -1820,7 +1831,7 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x06behind\x18\b \x01(\x03R\x06behind\x12!\n" +
 	"\fwritten_keys\x18\t \x01(\x03R\vwrittenKeys\x12#\n" +
 	"\rwritten_bytes\x18\n" +
-	" \x01(\x03R\fwrittenBytes\"\xbb\x05\n" +
+	" \x01(\x03R\fwrittenBytes\"\xdf\x06\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12-\n" +
@@ -1843,11 +1854,15 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\bhint_key\x18\x0f \x01(\tR\ahintKey\x12\x12\n" +
 	"\x04host\x18\x10 \x01(\tR\x04host\x12A\n" +
 	"\x0eretained_until\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\rretainedUntil\x12&\n" +
-	"\x04copy\x18\x12 \x01(\v2\x12.mgmt.v1.StoreCopyR\x04copy\x1a8\n" +
+	"\x04copy\x18\x12 \x01(\v2\x12.mgmt.v1.StoreCopyR\x04copy\x12F\n" +
+	"\fpaused_since\x18\x13 \x03(\v2#.mgmt.v1.Operation.PausedSinceEntryR\vpausedSince\x1a8\n" +
 	"\n" +
 	"UnitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aZ\n" +
+	"\x10PausedSinceEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05value:\x028\x01\"\xad\x03\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12&\n" +
@@ -1969,7 +1984,7 @@ func file_mgmt_v1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_mgmt_v1_operation_proto_goTypes = []any{
 	(OperationState)(0),               // 0: mgmt.v1.OperationState
 	(Severity)(0),                     // 1: mgmt.v1.Severity
@@ -1996,52 +2011,55 @@ var file_mgmt_v1_operation_proto_goTypes = []any{
 	(*RollbackOperationRequest)(nil),  // 22: mgmt.v1.RollbackOperationRequest
 	(*RollbackOperationResponse)(nil), // 23: mgmt.v1.RollbackOperationResponse
 	nil,                               // 24: mgmt.v1.Operation.UnitsEntry
-	(*timestamppb.Timestamp)(nil),     // 25: google.protobuf.Timestamp
+	nil,                               // 25: mgmt.v1.Operation.PausedSinceEntry
+	(*timestamppb.Timestamp)(nil),     // 26: google.protobuf.Timestamp
 }
 var file_mgmt_v1_operation_proto_depIdxs = []int32{
 	1,  // 0: mgmt.v1.Finding.severity:type_name -> mgmt.v1.Severity
 	3,  // 1: mgmt.v1.Finding.ref:type_name -> mgmt.v1.Ref
 	0,  // 2: mgmt.v1.Operation.state:type_name -> mgmt.v1.OperationState
-	25, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	25, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
+	26, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	26, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
 	24, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
-	25, // 6: mgmt.v1.Operation.retained_until:type_name -> google.protobuf.Timestamp
+	26, // 6: mgmt.v1.Operation.retained_until:type_name -> google.protobuf.Timestamp
 	5,  // 7: mgmt.v1.Operation.copy:type_name -> mgmt.v1.StoreCopy
-	25, // 8: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
-	2,  // 9: mgmt.v1.Event.type:type_name -> mgmt.v1.EventType
-	0,  // 10: mgmt.v1.Event.state:type_name -> mgmt.v1.OperationState
-	4,  // 11: mgmt.v1.Event.finding:type_name -> mgmt.v1.Finding
-	6,  // 12: mgmt.v1.AcceptUnitResponse.operation:type_name -> mgmt.v1.Operation
-	0,  // 13: mgmt.v1.ListOperationsRequest.states:type_name -> mgmt.v1.OperationState
-	6,  // 14: mgmt.v1.ListOperationsResponse.operations:type_name -> mgmt.v1.Operation
-	6,  // 15: mgmt.v1.ForgetOperationsResponse.forgotten:type_name -> mgmt.v1.Operation
-	4,  // 16: mgmt.v1.ForgetOperationsResponse.findings:type_name -> mgmt.v1.Finding
-	6,  // 17: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
-	7,  // 18: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
-	6,  // 19: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
-	6,  // 20: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
-	6,  // 21: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
-	10, // 22: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
-	14, // 23: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
-	16, // 24: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
-	18, // 25: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
-	20, // 26: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
-	22, // 27: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
-	8,  // 28: mgmt.v1.OperationService.AcceptUnit:input_type -> mgmt.v1.AcceptUnitRequest
-	12, // 29: mgmt.v1.OperationService.ForgetOperations:input_type -> mgmt.v1.ForgetOperationsRequest
-	11, // 30: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
-	15, // 31: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
-	17, // 32: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
-	19, // 33: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
-	21, // 34: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
-	23, // 35: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
-	9,  // 36: mgmt.v1.OperationService.AcceptUnit:output_type -> mgmt.v1.AcceptUnitResponse
-	13, // 37: mgmt.v1.OperationService.ForgetOperations:output_type -> mgmt.v1.ForgetOperationsResponse
-	30, // [30:38] is the sub-list for method output_type
-	22, // [22:30] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	25, // 8: mgmt.v1.Operation.paused_since:type_name -> mgmt.v1.Operation.PausedSinceEntry
+	26, // 9: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
+	2,  // 10: mgmt.v1.Event.type:type_name -> mgmt.v1.EventType
+	0,  // 11: mgmt.v1.Event.state:type_name -> mgmt.v1.OperationState
+	4,  // 12: mgmt.v1.Event.finding:type_name -> mgmt.v1.Finding
+	6,  // 13: mgmt.v1.AcceptUnitResponse.operation:type_name -> mgmt.v1.Operation
+	0,  // 14: mgmt.v1.ListOperationsRequest.states:type_name -> mgmt.v1.OperationState
+	6,  // 15: mgmt.v1.ListOperationsResponse.operations:type_name -> mgmt.v1.Operation
+	6,  // 16: mgmt.v1.ForgetOperationsResponse.forgotten:type_name -> mgmt.v1.Operation
+	4,  // 17: mgmt.v1.ForgetOperationsResponse.findings:type_name -> mgmt.v1.Finding
+	6,  // 18: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
+	7,  // 19: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
+	6,  // 20: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
+	6,  // 21: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
+	6,  // 22: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
+	26, // 23: mgmt.v1.Operation.PausedSinceEntry.value:type_name -> google.protobuf.Timestamp
+	10, // 24: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
+	14, // 25: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
+	16, // 26: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
+	18, // 27: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
+	20, // 28: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
+	22, // 29: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
+	8,  // 30: mgmt.v1.OperationService.AcceptUnit:input_type -> mgmt.v1.AcceptUnitRequest
+	12, // 31: mgmt.v1.OperationService.ForgetOperations:input_type -> mgmt.v1.ForgetOperationsRequest
+	11, // 32: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
+	15, // 33: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
+	17, // 34: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
+	19, // 35: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
+	21, // 36: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
+	23, // 37: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
+	9,  // 38: mgmt.v1.OperationService.AcceptUnit:output_type -> mgmt.v1.AcceptUnitResponse
+	13, // 39: mgmt.v1.OperationService.ForgetOperations:output_type -> mgmt.v1.ForgetOperationsResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_operation_proto_init() }
@@ -2055,7 +2073,7 @@ func file_mgmt_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_operation_proto_rawDesc), len(file_mgmt_v1_operation_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
