@@ -132,21 +132,10 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 // confirmLock records the lock that was just set. When another host has taken over the operation
 // meanwhile, that record is refused, and the lock and the pause are taken back: the other host may
 // have ended the operation already, so that nobody else would. A lock of the other host has a
-// higher number and stays. nodes are the objects of the unit. With paused it records since when the
-// unit is paused.
+// higher number and stays. nodes are the objects of the unit.
 func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object.Ref,
-	nodes []*graph.Node, paused bool) error {
-	values := []catalog.Value{{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))}}
-	earlier, err := h.Values(ctx)
-	if noted := earlier[sinceValue]; paused && err == nil &&
-		(len(noted) == 0 || string(noted) == noSince) {
-		var since []byte
-		since, err = json.Marshal(m.pausedFrom(h.Step().Unit))
-		values = append(values, catalog.Value{Key: sinceValue, Data: since})
-	}
-	if err == nil {
-		err = h.Record(ctx, values...)
-	}
+	nodes []*graph.Node) error {
+	err := h.Record(ctx, catalog.Value{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))})
 	if err == nil {
 		err = h.Sync(ctx)
 	}

@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -25,6 +26,20 @@ func beginSince(ctx context.Context, h *catalog.StepHandle) error {
 		return err
 	}
 	return h.Record(ctx, catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})
+}
+
+// recordSince records since when a unit is paused, right before it is, unless an earlier attempt
+// has paused it.
+func recordSince(ctx context.Context, h *catalog.StepHandle, at time.Time) error {
+	earlier, err := h.Values(ctx)
+	if noted := earlier[sinceValue]; err != nil || len(noted) > 0 && string(noted) != noSince {
+		return err
+	}
+	since, err := json.Marshal(at)
+	if err != nil {
+		return fmt.Errorf("encode a time: %w", err)
+	}
+	return h.Record(ctx, catalog.Value{Key: sinceValue, Data: since})
 }
 
 // PausedSince returns, by unit, since when a workload cluster has no controller, as the steps of a

@@ -157,6 +157,9 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 			return err
 		}
 		m.startClock(unit)
+		if err := recordSince(ctx, h, m.pausedFrom(unit)); err != nil {
+			return err
+		}
 		if err := m.takeLock(ctx, h, ref, nodes, true); err != nil {
 			return err
 		}
@@ -213,7 +216,7 @@ func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster objec
 	if err != nil {
 		return err
 	}
-	return m.confirmLock(ctx, h, cluster, nodes, pause)
+	return m.confirmLock(ctx, h, cluster, nodes)
 }
 
 // namespacesOf returns the namespaces in which the plan, and that of its batch, has objects of a

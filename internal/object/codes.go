@@ -12,6 +12,7 @@ const (
 	CodeSourceAnswers      Code = "source-answers"
 	CodeSourceLastSeen     Code = "source-last-seen"
 	CodeOwnerAnswers       Code = "owner-answers"
+	CodeOwnerRefuses       Code = "owner-refuses"
 	CodeSourceMayReturn    Code = "source-may-return"
 	CodeSameMgmt           Code = "same-management-cluster"
 	CodeOwnerDamaged       Code = "owner-damaged"

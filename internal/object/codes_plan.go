@@ -70,6 +70,13 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Work with that management cluster, or move the workload cluster from it.",
 		},
 		{
+			Code: CodeOwnerRefuses, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Forceable: true,
+			Meaning: "The owner of the workload cluster by its record is overridden, and an API server at " +
+				"the address of that management cluster refuses the credentials: it may well be at work.",
+			Next: "Use credentials that it accepts. Otherwise make sure that no controller of it runs.",
+		},
+		{
 			Code: CodeOwnerUntrusted, Area: AreaPlan, Severities: []Severity{Warning},
 			Meaning: "The ownership record names another management cluster, but no trusted key " +
 				"signed it, so it is not obeyed.",

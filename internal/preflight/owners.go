@@ -44,8 +44,15 @@ func (o Owners) Check(workloadID string) (f object.Finding, ok bool) {
 	return back, true
 }
 
-// OwnerAnswers is the finding about a workload cluster whose owner answers and may reconcile it.
-func OwnerAnswers(by object.Side) object.Finding {
+// OwnerAnswers is the finding about a workload cluster whose owner answers and may reconcile it, as
+// a dial has shown (Dial.Reconciles).
+func OwnerAnswers(by object.Side, dial Dial) object.Finding {
+	if dial.Refuses {
+		return object.Finding{Severity: object.Error, Code: object.CodeOwnerRefuses,
+			Message: fmt.Sprintf("an API server at the address of management cluster %s (%s), which owns "+
+				"it, answers and refuses the credentials: it may well be at work", by.Name, by.UID),
+			Hint: "use credentials that it accepts, or make sure that its controllers do not run"}
+	}
 	return object.Finding{Severity: object.Error, Code: object.CodeOwnerAnswers,
 		Message: fmt.Sprintf("management cluster %s (%s), which owns it, answers, and its Cluster "+
 			"is not paused there", by.Name, by.UID),

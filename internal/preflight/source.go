@@ -36,10 +36,11 @@ type ClusterState struct {
 	Unacknowledged string
 }
 
-// Reconciles reports whether the management cluster answers and may reconcile a unit.
+// Reconciles reports whether the management cluster answers and may reconcile a unit. One that
+// refuses the credentials may.
 func (d Dial) Reconciles(unit string) bool {
 	state, there := d.Clusters[unit]
-	return d.Answers && (d.Unread != nil || there && (!state.Paused || state.Lifting))
+	return d.Refuses || d.Answers && (d.Unread != nil || there && (!state.Paused || state.Lifting))
 }
 
 // Source is the evidence of whether the source of a restore is dead (invariant I1).

@@ -101,8 +101,8 @@ func checkOwnership(_ context.Context, p *planner) error {
 		}
 		p.add(n, f)
 		by := p.Owners[n.WorkloadID].By
-		if f.Code == object.CodeOwnedElsewhere && p.OwnerDials[by.UID].Reconciles(n.Unit) {
-			p.add(n, preflight.OwnerAnswers(by))
+		if dial := p.OwnerDials[by.UID]; f.Code == object.CodeOwnedElsewhere && dial.Reconciles(n.Unit) {
+			p.add(n, preflight.OwnerAnswers(by, dial))
 		}
 	}
 	return nil

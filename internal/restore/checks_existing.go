@@ -183,11 +183,7 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		return
 	}
-	other := live.GetAnnotations()[annotationOperation]
-	held := strings.Contains(other, "/") // by a move away from here, which locks the Cluster, too
-	if other != "" && (!held || n.GroupKind() == capi.Cluster) {
-		p.addLeft(n, other, "remove the annotation "+annotationOperation+
-			" from the object and plan again")
+	if p.collideMarked(n, live) {
 		return
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
@@ -227,6 +223,27 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 		Message: "the target has another object of this name; " + d.difference(),
 		Hint: "find out who made it; nothing is overwritten: make its values equal or accept the " +
 			"difference, and plan again, or leave this unit out"})
+}
+
+// collideMarked adds a finding about an object with the annotation of an operation, and reports
+// whether it did: earlier versions marked what they restored, and a move away from here locks the
+// Cluster, and with it what has a switch of its own.
+func (p *planner) collideMarked(n *graph.Node, live *unstructured.Unstructured) bool {
+	operation, _, held := strings.Cut(live.GetAnnotations()[annotationOperation], "/")
+	switch {
+	case operation == "" || held && n.GroupKind() != capi.Cluster:
+		return false
+	case held:
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
+			Message: "operation " + operation + " moves it away from here and holds its lock",
+			Hint: "resume operation " + operation + " or roll it back; when neither can be, since its " +
+				"target is gone for good, remove the annotation " + annotationOperation + " from the " +
+				"Cluster, and plan again"})
+	default:
+		p.addLeft(n, operation, "remove the annotation "+annotationOperation+
+			" from the object and plan again")
+	}
+	return true
 }
 
 // collideNamespace adds findings about a namespace that the target has already.

@@ -148,8 +148,9 @@ func (p *planner) ofUnits() (selector string, whole map[object.GroupKind]bool) {
 	for n := range p.active {
 		if n.Unit == "" || !n.Labelled {
 			whole[n.GroupKind()] = true
-		} else {
-			names[n.Cluster] = true
+		}
+		if key, err := object.ParseKey(n.Unit); err == nil {
+			names[key.Name] = true
 		}
 	}
 	if p.Spec.Only == nil || len(names) == 0 || len(names) > mostSelected {

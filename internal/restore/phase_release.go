@@ -33,7 +33,8 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	}
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		for _, o := range r.switched(u) { // the Cluster is the last
+		// the Cluster is the last
+		for _, o := range slices.Concat(r.pausedFirst(u), r.switched(u)) {
 			if err := r.releaseObject(ctx, u, o, begun); err != nil {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
@@ -56,6 +57,14 @@ func (r *run) switched(u Unit) []Object {
 	return out
 }
 
+// pausedFirst returns the objects of a unit that a move away from here may have left paused, each
+// by itself (capi.Table.PauseFirst): a release of their Cluster alone would leave them so.
+func (r *run) pausedFirst(u Unit) []Object {
+	return slices.DeleteFunc(slices.Clone(u.Objects), func(o Object) bool {
+		return o.Action != Adopt || !r.Rows.Row(o.GroupKind()).PausesFirst()
+	})
+}
+
 // releaseObject unpauses an object. A Cluster also gets the epoch of its ownership record. An
 // object that must not be released stays as it is (*notReadyError). begun is that of readiness.
 func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) error {
@@ -67,6 +76,9 @@ func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) e
 		changed := r.Rows.Unpause(live.Object)
 		if changed {
 			capi.Unannotate(live.Object, capi.AnnotationFenced) // of a Cluster that came back
+			if r.lockHolder(live) != "" {
+				capi.Unannotate(live.Object, annotationOperation) // left behind, see checkLock
+			}
 		}
 		if changed && mark != "" {
 			capi.Annotate(live.Object, capi.AnnotationEpoch, mark)

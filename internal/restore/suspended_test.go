@@ -82,8 +82,8 @@ func TestASuspendedHostWritesNothing(t *testing.T) {
 }
 
 // TestASuspendedHostChangesNothingOfOthers: a host is suspended after it has read what it is about
-// to change, a Secret that two workload clusters own, and a Binding that a ClusterResourceSet of the
-// target has made.
+// to change, a Secret that two workload clusters own, and a Binding that a ClusterResourceSet of
+// the target has made.
 func TestASuspendedHostChangesNothingOfOthers(t *testing.T) {
 	errLost := errors.New("another host has taken over")
 	const secret, binding = "Secret/one/shared",

@@ -111,3 +111,68 @@ func TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// TestARestoreReleasesWhatAMoveHasLeftPaused: the target of a move is lost after the hand-over, and
+// a restore gives the workload cluster back to the source. As long as its Cluster has the lock of
+// the move, that may be alive. The locks of other objects go with their pause.
+func TestARestoreReleasesWhatAMoveHasLeftPaused(t *testing.T) {
+	const cluster, check = "Cluster.cluster.x-k8s.io/n/w", "MachineHealthCheck.cluster.x-k8s.io/n/c"
+	site := newMemory(t, "target")
+	newSite := func() *trial {
+		return newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra, sourceResource,
+			`{"kind":"MachineHealthCheck","metadata":{"namespace":"n","name":"c"},
+				"spec":{"clusterName":"w"}}`), site)
+	}
+	if _, err := newSite().run(t); err != nil {
+		t.Fatal(err)
+	}
+	var rows *capi.Table
+	for _, ref := range []string{cluster, check, resourceRef} {
+		site.set(t, ref, func(u *unstructured.Unstructured) {
+			if !rows.Pause(u.Object) && !rows.PauseFirst(u.Object) {
+				t.Fatalf("%s has no switch", ref)
+			}
+			capi.Annotate(u.Object, capi.AnnotationOperation, "moved/1")
+		})
+	}
+	locked := newSite().makePlan(t)
+	if got := errorsOf(locked); !slices.Equal(got, []string{"n/w: left-by-operation"}) {
+		t.Errorf("while the Cluster has the lock of a move: %q", got)
+	}
+	for _, f := range locked.Findings {
+		if f.Code == object.CodeLeftByOperation && (!strings.Contains(f.Message, "operation moved moves") ||
+			!strings.Contains(f.Hint, "remove the annotation "+capi.AnnotationOperation)) {
+			t.Errorf("%s: %s", f.Message, f.Hint)
+		}
+	}
+
+	unlock := func(u *unstructured.Unstructured) {
+		capi.Unannotate(u.Object, capi.AnnotationOperation)
+	}
+	site.set(t, cluster, unlock)
+	x := newSite()
+	x.begin(t)
+	// a move has locked it again since
+	site.set(t, cluster, func(u *unstructured.Unstructured) {
+		capi.Annotate(u.Object, capi.AnnotationOperation, "other/1")
+	})
+	if _, err := x.run(t); err == nil || x.released(t) != "" {
+		t.Errorf("released %q below the lock of another move: %v", x.released(t), err)
+	}
+	for _, ref := range []string{check, resourceRef} {
+		if !capi.PausedByUs(site.get(t, ref).Object) {
+			t.Errorf("%s is released below the lock of another move", ref)
+		}
+	}
+	site.set(t, cluster, unlock)
+	if failures, err := x.run(t); err != nil || x.released(t) != "n/w" {
+		t.Errorf("released %q, failures %q: %v", x.released(t), failures, err)
+	}
+	for _, ref := range []string{cluster, check, resourceRef} {
+		a := site.get(t, ref).GetAnnotations()
+		if _, paused := a[capi.AnnotationPaused]; paused || a[capi.AnnotationOperation] == "moved/1" ||
+			capi.PausedByUs(site.get(t, ref).Object) {
+			t.Errorf("%s has %v", ref, a)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -75,9 +76,8 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
-		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked &&
-			holder != r.Operation {
-			return nil, &OperationAtWorkError{holder} // a move away from here
+		if err := r.checkLock(ctx, o.Ref, live); err != nil {
+			return nil, err
 		}
 		if !fn(live) {
 			return live, nil
@@ -89,6 +89,39 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 		return r.Writer.Update(ctx, k, live)
 	})
 	return err
+}
+
+// lockHolder returns the operation that moves an object away from here, by its lock; "" when none
+// does.
+func (r *run) lockHolder(live *unstructured.Unstructured) string {
+	holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/")
+	if !locked || holder == r.Operation {
+		return ""
+	}
+	return holder
+}
+
+// checkLock returns an *OperationAtWorkError when a move away from here works on an object. The
+// Cluster of a unit is locked first and unlocked last: where it has no lock, those of other objects
+// were left behind.
+func (r *run) checkLock(ctx context.Context, ref object.Ref,
+	live *unstructured.Unstructured) error {
+	holder := r.lockHolder(live)
+	if holder == "" {
+		return nil
+	}
+	unit, err := object.ParseKey(r.unitOf[ref])
+	if err != nil || ref.GroupKind() == capi.Cluster { // what units share has no Cluster
+		return &OperationAtWorkError{holder}
+	}
+	cluster, err := r.Reader.Get(ctx, r.kinds[capi.Cluster], unit.Namespace, unit.Name)
+	if err != nil {
+		return err
+	}
+	if holder = r.lockHolder(cluster); holder != "" {
+		return &OperationAtWorkError{holder}
+	}
+	return nil
 }
 
 // request sends a request, and again while its failure may pass (kube.Retry). Its errors hold no

@@ -96,9 +96,9 @@ func TestI1OnlyTheUIDOfTheSourceCountsAsItsAnswer(t *testing.T) {
 	}
 }
 
-// TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive: an expired client certificate
-// made a source that works look like a dead one. Another management cluster's refusal says nothing.
-func TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive(t *testing.T) {
+// refusing is an API server that refuses all credentials.
+func refusing(t *testing.T) *httptest.Server {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
@@ -106,6 +106,13 @@ func TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive(t *testing.T
 			"status": "Failure", "reason": "Unauthorized", "code": http.StatusUnauthorized})
 	}))
 	t.Cleanup(server.Close)
+	return server
+}
+
+// TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive: an expired client certificate
+// made a source that works look like a dead one. Another management cluster's refusal says nothing.
+func TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive(t *testing.T) {
+	server := refusing(t)
 	source := object.Side{Name: "a", UID: "uid-a"}
 	for name, refuses := range map[string]bool{"a": true, "b": false} {
 		d := &dialer{[]kube.Options{kubeconfigOf(t, name, server.URL)}}
@@ -224,6 +231,16 @@ func TestI1AnOwnerThatAnswersIsNotOverridden(t *testing.T) {
 	if err := release(); !as[*preflight.SourceError](err) {
 		t.Errorf("c answers a resume: %v", err)
 	}
+	f.dialer.options = []kube.Options{kubeconfigOf(t, "c", refusing(t).URL)}
+	if err := release(); !as[*preflight.SourceError](err) ||
+		!strings.Contains(err.Error(), string(object.CodeOwnerRefuses)) {
+		t.Errorf("c refuses the credentials: %v", err)
+	}
+	f.plan.Spec.Force[object.CodeOwnerRefuses] = ""
+	if err := release(); err != nil {
+		t.Errorf("c refuses the credentials, which is overridden: %v", err)
+	}
+	delete(f.plan.Spec.Force, object.CodeOwnerRefuses)
 	f.dialer.options = nil
 	if err := release(); err != nil {
 		t.Errorf("c does not answer: %v", err)

@@ -44,6 +44,9 @@ func (p pausedUnits) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	for _, op := range ops {
+		if op.StopCause == catalog.StopElsewhere { // the other host reports it
+			continue
+		}
 		for unit, since := range pausedSince(p.s.ctx, c, op) {
 			to <- prometheus.MustNewConstMetric(p.desc, prometheus.GaugeValue,
 				max(now.Sub(since), 0).Seconds(), string(op.ID), unit)
@@ -54,8 +57,7 @@ func (p pausedUnits) Collect(to chan<- prometheus.Metric) {
 // pausedSince returns since when the units of a move are paused; none of one that was given up.
 func pausedSince(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 ) map[string]time.Time {
-	elsewhere := op.StopCause == catalog.StopElsewhere // the other host reports it
-	if op.Kind != catalog.KindMove || op.Settled() || elsewhere {
+	if op.Kind != catalog.KindMove || op.Settled() {
 		return nil
 	}
 	since, err := move.PausedSince(ctx, c, op.ID)

@@ -72,6 +72,19 @@ func TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp(t *testing.T) {
 	if got := shown(); len(got) != 1 || got["team-a/web"].AsTime().IsZero() {
 		t.Errorf("shown as paused: %v", got)
 	}
+	if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetState(t.Context(), op.ID, catalog.Stopped,
+		catalog.Outcome{Cause: catalog.StopElsewhere}); err != nil {
+		t.Fatal(err)
+	}
+	if got := series(); len(got) > 0 {
+		t.Errorf("another host has it: %v", got)
+	}
+	if got := shown(); len(got) != 1 { // that host may be lost
+		t.Errorf("another host has it, and shown as paused are: %v", got)
+	}
 	if _, err := c.GiveUp(t.Context(), op.ID, "given up"); err != nil {
 		t.Fatal(err)
 	}

@@ -208,8 +208,16 @@ func (g *sourceGuard) overridden(ctx context.Context, j *catalog.Journal, u rest
 // reconcile a unit. The zero owner is none. It has to be asked before the unit is claimed and again
 // after that, as checkAgain does with the source.
 func (g *sourceGuard) checkOwner(ctx context.Context, u restore.Unit, by object.Side) error {
-	if by.UID != "" && g.o.dialer.dial(ctx, by)[by.UID].Reconciles(u.Name) {
-		return &preflight.SourceError{Finding: preflight.OwnerAnswers(by)}
+	if by.UID == "" {
+		return nil
 	}
-	return nil
+	dial := g.o.dialer.dial(ctx, by)[by.UID]
+	if !dial.Reconciles(u.Name) {
+		return nil
+	}
+	f := g.plan.Spec.Force.Override(preflight.OwnerAnswers(by, dial))
+	if f.Severity < object.Error {
+		return nil
+	}
+	return &preflight.SourceError{Finding: f}
 }
