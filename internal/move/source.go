@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -160,7 +161,10 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err := recordSince(ctx, h, m.pausedFrom(unit)); err != nil {
 			return err
 		}
-		if err := m.takeLock(ctx, h, ref, nodes, true); err != nil {
+		if err := m.takeLock(ctx, h, ref, nodes, true); apierrors.IsNotFound(err) {
+			return errors.Join(err, h.Record(ctx,
+				catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})) // nothing is paused
+		} else if err != nil {
 			return err
 		}
 		if err := m.pauseOwn(ctx, unit, ref, nodes); err != nil {

@@ -229,9 +229,10 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 // whether it did: earlier versions marked what they restored, and a move away from here locks the
 // Cluster, and with it what has a switch of its own.
 func (p *planner) collideMarked(n *graph.Node, live *unstructured.Unstructured) bool {
-	operation, _, held := strings.Cut(live.GetAnnotations()[annotationOperation], "/")
+	mark := live.GetAnnotations()[annotationOperation]
+	operation, _, held := strings.Cut(mark, "/")
 	switch {
-	case operation == "" || held && n.GroupKind() != capi.Cluster:
+	case mark == "" || held && n.GroupKind() != capi.Cluster:
 		return false
 	case held:
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,

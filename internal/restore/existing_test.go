@@ -130,7 +130,9 @@ func TestThePlanOfABatchListsByLabel(t *testing.T) {
 		"labels":{"cluster.x-k8s.io/cluster-name":"w"}},"spec":{"clusterName":"w"}}`
 	source := twoTenants(t, fmt.Sprintf(machine, "m"),
 		`{"kind":"MachineHealthCheck","metadata":{"namespace":"one","name":"c"},
-			"spec":{"clusterName":"w"}}`)
+			"spec":{"clusterName":"w"}}`,
+		`{"kind":"DevCluster","metadata":{"namespace":"one","name":"w","labels":{
+			"cluster.x-k8s.io/cluster-name":"old"},"ownerReferences":[{"kind":"Cluster","name":"w"}]}}`)
 	target := newMemory(t, "target", fmt.Sprintf(machine, "left-behind"))
 	var mu sync.Mutex
 	selected := map[string]string{} // by kind
@@ -144,13 +146,14 @@ func TestThePlanOfABatchListsByLabel(t *testing.T) {
 	for _, tt := range []struct {
 		only []string
 		want string
-	}{{nil, ""}, {[]string{"one/w"}, "cluster.x-k8s.io/cluster-name in (w)"}} {
+	}{{nil, ""}, {[]string{"one/w"}, "cluster.x-k8s.io/cluster-name in (old,w)"}} {
 		clear(selected)
 		x := newTrial(t, source, target)
 		x.spec.Only = tt.only
 		got := errorsOf(x.makePlan(t))
-		for kind, want := range map[string]string{"Machine": tt.want, "MachineHealthCheck": "",
-			"ClusterClass": "", "Cluster": ""} {
+		for kind, want := range map[string]string{"Machine": tt.want, "DevCluster": tt.want,
+			"MachineHealthCheck": "",
+			"ClusterClass":       "", "Cluster": ""} {
 			if of, listed := selected[kind]; !listed || of != want {
 				t.Errorf("%q: %s is listed by label %q (%v)", tt.only, kind, of, listed)
 			}

@@ -146,11 +146,13 @@ func (p *planner) ofUnits() (selector string, whole map[object.GroupKind]bool) {
 	whole = map[object.GroupKind]bool{}
 	names := map[string]bool{}
 	for n := range p.active {
-		if n.Unit == "" || !n.Labelled {
+		switch key, err := object.ParseKey(n.Unit); {
+		case err != nil: // it is in no unit
 			whole[n.GroupKind()] = true
-		}
-		if key, err := object.ParseKey(n.Unit); err == nil {
-			names[key.Name] = true
+		case n.Labelled:
+			names[n.Cluster], names[key.Name] = true, true
+		default:
+			whole[n.GroupKind()], names[key.Name] = true, true
 		}
 	}
 	if p.Spec.Only == nil || len(names) == 0 || len(names) > mostSelected {

@@ -2,9 +2,11 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -33,8 +35,14 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	}
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		// the Cluster is the last
-		for _, o := range slices.Concat(r.pausedFirst(u), r.switched(u)) {
+		for _, o := range r.pausedFirst(u) {
+			err := r.releaseObject(ctx, u, o, begun)
+			_, gone := errors.AsType[*deletedError](err)
+			if err != nil && !gone && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("release %s: %w", o.Ref, err)
+			}
+		}
+		for _, o := range r.switched(u) { // the Cluster is the last
 			if err := r.releaseObject(ctx, u, o, begun); err != nil {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
@@ -76,7 +84,7 @@ func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) e
 		changed := r.Rows.Unpause(live.Object)
 		if changed {
 			capi.Unannotate(live.Object, capi.AnnotationFenced) // of a Cluster that came back
-			if r.lockHolder(live) != "" {
+			if _, locked := r.lockHolder(live); locked {
 				capi.Unannotate(live.Object, annotationOperation) // left behind, see checkLock
 			}
 		}

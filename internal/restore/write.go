@@ -91,14 +91,11 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 	return err
 }
 
-// lockHolder returns the operation that moves an object away from here, by its lock; "" when none
-// does.
-func (r *run) lockHolder(live *unstructured.Unstructured) string {
-	holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/")
-	if !locked || holder == r.Operation {
-		return ""
-	}
-	return holder
+// lockHolder returns the operation that moves an object away from here, by its lock, and whether
+// one does.
+func (r *run) lockHolder(live *unstructured.Unstructured) (operation string, locked bool) {
+	operation, _, locked = strings.Cut(live.GetAnnotations()[annotationOperation], "/")
+	return operation, locked && operation != r.Operation
 }
 
 // checkLock returns an *OperationAtWorkError when a move away from here works on an object. The
@@ -106,8 +103,8 @@ func (r *run) lockHolder(live *unstructured.Unstructured) string {
 // were left behind.
 func (r *run) checkLock(ctx context.Context, ref object.Ref,
 	live *unstructured.Unstructured) error {
-	holder := r.lockHolder(live)
-	if holder == "" {
+	holder, locked := r.lockHolder(live)
+	if !locked {
 		return nil
 	}
 	unit, err := object.ParseKey(r.unitOf[ref])
@@ -115,10 +112,13 @@ func (r *run) checkLock(ctx context.Context, ref object.Ref,
 		return &OperationAtWorkError{holder}
 	}
 	cluster, err := r.Reader.Get(ctx, r.kinds[capi.Cluster], unit.Namespace, unit.Name)
+	if apierrors.IsNotFound(err) {
+		return &OperationAtWorkError{holder}
+	}
 	if err != nil {
 		return err
 	}
-	if holder = r.lockHolder(cluster); holder != "" {
+	if holder, locked = r.lockHolder(cluster); locked {
 		return &OperationAtWorkError{holder}
 	}
 	return nil

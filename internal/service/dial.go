@@ -76,7 +76,7 @@ func (d *dialer) dial(ctx context.Context, wanted ...object.Side) map[string]pre
 	for _, w := range wanted {
 		if _, ok := answers[w.UID]; !ok {
 			answers[w.UID] = preflight.Dial{Silent: silentText(silent, w.Name),
-				Refuses: refuses[w.Name]}
+				Refuses: refuses[w.Name] || refuses[""]} // one without a name may be that one
 		}
 	}
 	return answers

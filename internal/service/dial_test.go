@@ -114,8 +114,10 @@ func refusing(t *testing.T) *httptest.Server {
 func TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive(t *testing.T) {
 	server := refusing(t)
 	source := object.Side{Name: "a", UID: "uid-a"}
-	for name, refuses := range map[string]bool{"a": true, "b": false} {
-		d := &dialer{[]kube.Options{kubeconfigOf(t, name, server.URL)}}
+	for name, refuses := range map[string]bool{"a": true, "b": false, "": true} {
+		options := kubeconfigOf(t, "any", server.URL)
+		options.Name = name
+		d := &dialer{[]kube.Options{options}}
 		got := d.dial(t.Context(), source)[source.UID]
 		if got.Answers || got.Refuses != refuses {
 			t.Errorf("%s: %+v", name, got)

@@ -44,7 +44,7 @@ func (p pausedUnits) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	for _, op := range ops {
-		if op.StopCause == catalog.StopElsewhere { // the other host reports it
+		if op.StopCause == catalog.StopElsewhere { // that host reports it
 			continue
 		}
 		for unit, since := range pausedSince(p.s.ctx, c, op) {
@@ -54,11 +54,18 @@ func (p pausedUnits) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// pausedSince returns since when the units of a move are paused; none of one that was given up.
+// pausedSince returns since when the units of a move are paused; none of one that was given up, or
+// that another host has taken over from this one: its journal ends where that one began.
 func pausedSince(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 ) map[string]time.Time {
 	if op.Kind != catalog.KindMove || op.Settled() {
 		return nil
+	}
+	if op.StopCause == catalog.StopElsewhere {
+		imported, err := c.Journal(op.ID, catalog.JournalOptions{}).Imported(ctx)
+		if err != nil || !imported {
+			return nil
+		}
 	}
 	since, err := move.PausedSince(ctx, c, op.ID)
 	if err != nil {
