@@ -352,7 +352,7 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "An earlier operation created the object and did not write its status. managedFields " +
 				"name the operation. Objects of earlier versions have the annotation mgmtd.dev/operation. " +
 				"A restore completes the object when it is paused and equal but for its status: that is " +
-				"a warning.",
+				"a warning. Or a move away from there, which has not ended, holds the lock of a Cluster.",
 			Next: "Make sure that the earlier operation does not run. For an error, resume it where its " +
 				"catalog is. If its catalog and its mirror are lost, roll back from marks, or leave the " +
 				"workload cluster out, and plan again.",
