@@ -38,6 +38,7 @@ func (c *countedReads) List(ctx context.Context, k kube.Kind, o kube.ListOptions
 // it, without a request while the workload cluster is paused. An object that is deleted meanwhile
 // is read, and has no problem.
 func TestAPIAcknowledgementsAreFollowed(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "followed")
 	unit := classyUnits[0]
 	live, err := fx.tryLive(t.Context(), 0)

@@ -25,6 +25,7 @@ import (
 // TestAPIMoveAvoidsDangersOfClusterctl: each subtest is a danger of clusterctl move for which there
 // is no other test. docs/development.md has the table of all of them.
 func TestAPIMoveAvoidsDangersOfClusterctl(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "dangers")
 	t.Run("BlockMoveHoldsItsWorkloadCluster", fx.testBlockMove)
 	t.Run("ObjectOfTheSameNameIsLeftAlone", fx.testSameName)

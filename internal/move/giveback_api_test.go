@@ -104,6 +104,7 @@ func (fx *fixture) resumeToEnd() {
 // too long, is at work on the source again when the move ends, and its copy is gone. The others
 // move. A resume begins from scratch with it. A move that is interrupted gives nothing back.
 func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "give-back")
 	unit := classyUnits[1]
 	t.Run("a failure", func(t *testing.T) {
@@ -225,6 +226,7 @@ func (fx *fixture) interruptBesideHandOver(unit, handed string) {
 // TestAPIMovePausesFirstWhatAcknowledgesSlowly: a MachineHealthCheck has acknowledged its own pause
 // before its Cluster is paused, and a rollback gives both back.
 func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "pause-first")
 	o := fx.order(doMove)
 	var checks []object.Ref
@@ -292,6 +294,7 @@ func (fx *fixture) besideSlow(o order, want catalog.State, slow string,
 // not prolong that of the unit with which it was paused. When that one fails, and the move ends
 // with it, the slow one is given back.
 func TestAPIMoveBesideSlowControllers(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "slow-controllers")
 	slow, quick := classyUnits[1], pausedUnit
 	is := func(r catalog.StepRecord, phase string, state catalog.StepState) bool {

@@ -166,6 +166,7 @@ func TestAPIMoveOfHosts(t *testing.T) {
 // they are at work on the target as they were.
 func testMoveTouchesNoMachine(t *testing.T) {
 	t.Helper()
+	t.Parallel()
 	fx := newFixture(t, "hosts")
 	fx.makeHosts()
 	stop := fx.watchHosts()
@@ -218,6 +219,7 @@ func (fx *fixture) freeHost() object.Ref {
 // is paused again there, a resume brings the move to its end.
 func testHostAtWorkOnTheSource(t *testing.T) {
 	t.Helper()
+	t.Parallel()
 	fx := newFixture(t, "hosts-kept")
 	fx.makeHosts()
 	o := fx.order(doMove)
@@ -256,6 +258,7 @@ func testHostAtWorkOnTheSource(t *testing.T) {
 // stays paused. What is not at work is given back.
 func testHostAtWorkOnTheTarget(t *testing.T) {
 	t.Helper()
+	t.Parallel()
 	fx := newFixture(t, "hosts-used")
 	fx.makeHosts()
 	o := fx.order(doMove)
@@ -281,6 +284,7 @@ func testHostAtWorkOnTheTarget(t *testing.T) {
 // released its copy of a free host on the target. That of the source stays paused.
 func testHostOfAnotherMove(t *testing.T) {
 	t.Helper()
+	t.Parallel()
 	fx := newFixture(t, "hosts-other")
 	fx.makeHosts()
 	o := fx.order(doMove)
@@ -316,6 +320,7 @@ func testHostOfAnotherMove(t *testing.T) {
 // batch begins. It is not paused in the middle of that, and it is not moved.
 func testHostThatCameIntoUse(t *testing.T) {
 	t.Helper()
+	t.Parallel()
 	fx := newFixture(t, "hosts-new")
 	fx.makeHosts()
 	fx.carryOut(fx.order(doMove), catalog.Succeeded, func(_ context.Context,

@@ -76,6 +76,7 @@ func scale(to int64) func(*unstructured.Unstructured) {
 // by a resume, until the operator accepts it. The source's controllers write a status of another
 // one, which is moved.
 func TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "late")
 	unit, other := classyUnits[0], classyUnits[1]
 	scaled := fx.one("MachineDeployment", unit)
@@ -115,6 +116,7 @@ func TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver(t *testing.T) {
 // workload cluster were compared and its removal has begun. Nothing is removed above them. Once the
 // target has the same, a resume goes on.
 func TestAPIMoveKeepsWhatSomebodyWritesDuringTheRemoval(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "during")
 	unit := classyUnits[0]
 	infrastructure := fx.one("DevCluster", unit)
@@ -173,6 +175,7 @@ func TestAPIMoveKeepsWhatSomebodyWritesDuringTheRemoval(t *testing.T) {
 // What it has begun to remove counts as unchanged. A write to what is left is found by a resume on
 // another host, and once it is taken back, that goes on.
 func TestAPIMoveComparesWhatADeadRemovalHasLeft(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "remains")
 	unit := classyUnits[0]
 	o := fx.order(doMove)
@@ -209,6 +212,7 @@ func TestAPIMoveComparesWhatADeadRemovalHasLeft(t *testing.T) {
 // TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval: somebody writes to shared objects of the
 // source that were compared with those of the target, and are about to be removed.
 func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "late-shared")
 	kept := []object.Ref{
 		{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: fx.namespace, Name: "in-memory"},
@@ -247,6 +251,7 @@ func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 // was. The Secret stays when the rest leaves, also where the first attempt dies in the middle of
 // that.
 func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "late-use")
 	unit, other := classyUnits[0], classyUnits[1]
 	template, user := fx.one("DevMachineTemplate", unit), fx.one("KubeadmControlPlane", other)
@@ -320,6 +325,7 @@ func TestAPIMoveKeepsWhatAnotherHasComeToUse(t *testing.T) {
 // admission policy after its hand-over. It is on the list again before it is removed from the
 // source, where nothing else denies to create it.
 func TestAPIMoveListsAgainWhatIsTakenOffTheList(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "relisted")
 	unit, taken := classyUnits[0], false
 	fx.carryOut(fx.order(doMove), catalog.Succeeded,

@@ -26,6 +26,7 @@ import (
 // of a hand-over. A crash behind it is resumed, one before it can be rolled back. One in a
 // pre-copy, of which the target lacked the namespace when the move was planned, can be resumed.
 func TestAPIMoveWithoutRecordsResumesFromItsJournal(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "nofence")
 	fx.noFence = true
 	for _, c := range []crash{
@@ -50,6 +51,7 @@ func TestAPIMoveWithoutRecordsResumesFromItsJournal(t *testing.T) {
 // source after it was copied. The hand-over finds it, no record names the target, and the rollback
 // leaves that write alone.
 func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "changed")
 	unit := classyUnits[0]
 	var machine object.Ref
@@ -86,6 +88,7 @@ func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
 // What they share is copied, stays on the source, and is paused on neither side. Then the others
 // follow, and nothing is left.
 func TestAPIMoveLeavesASharedClassOnBothSides(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "shared")
 	fx.carryOut(fx.order(doMove).restrict(fx.namespace, classyUnits[0]), catalog.Succeeded, nil)
 	st, err := fx.state()
@@ -120,6 +123,7 @@ func TestAPIMoveLeavesASharedClassOnBothSides(t *testing.T) {
 // the lock of another operation, block these units and no others. The foreign object and the lock
 // are left alone. Without them a new move takes the rest.
 func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
 	lease := kube.Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
@@ -190,6 +194,7 @@ func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 // TestAPIMoveRespectsALockSetAfterPlanning: another operation locks a workload cluster after the
 // plan was made. Its lock is respected, and the rollback changes nothing.
 func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "locked")
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(fx.namespace, unit)
@@ -219,6 +224,7 @@ func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
 // TestAPIMoveRollbackLeavesUnitsThatAreHandedOver: with one unit past its hand-over, a rollback
 // unpauses the others and reports that this one can only be resumed; a resume finishes it.
 func TestAPIMoveRollbackLeavesUnitsThatAreHandedOver(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "forward")
 	unit := classyUnits[0]
 	o := fx.order(doMove)

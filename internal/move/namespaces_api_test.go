@@ -17,6 +17,7 @@ import (
 // several namespaces brings all of them all the same, with what they need of others, and what
 // nobody uses.
 func TestAPIMoveOfNamespaces(t *testing.T) {
+	t.Parallel()
 	fx := &fixture{t: t, dir: t.TempDir()}
 	for i := range fx.sides {
 		s := &side{Mgmt: servers.Connect(t, i)}

@@ -106,6 +106,7 @@ func (fx *fixture) fill(k kube.Kind, text string) *unstructured.Unstructured {
 // None fails because others write their owner reference to it at the same time. A part is moved
 // first, and the Secret stays on the source with the owners that stay.
 func TestAPIMoveOfManyUnitsThatOwnOneSecret(t *testing.T) {
+	t.Parallel()
 	n := manyOwners()
 	fx := newOwners(t, n)
 	check := func(i, want int) {

@@ -29,6 +29,7 @@ import (
 // after their unit was copied and before it is paused. The target has them as they are then. A unit
 // that has lost an object is copied once more. Without changes nothing is written in the pause.
 func TestAPIMoveCopiesInItsPauseWhatHasChanged(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "pre-copy")
 	machine := fx.one("Machine", classyUnits[0])
 	fx.change(0, machine, func(u *unstructured.Unstructured) {
@@ -125,6 +126,7 @@ func (fx *fixture) loses(gone object.Ref) error {
 // the source after the pre-copy, as webhooks do with immutable fields. The copy is removed, without
 // a controller of the target seeing that a Machine is deleted, and made whole in the pause.
 func TestAPIMoveCopiesOnceMoreWhatTheTargetDoesNotUpdate(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "no-update")
 	unit := classyUnits[1] // in a batch with another one
 	machine := fx.one("Machine", unit)
@@ -189,6 +191,7 @@ func (fx *fixture) watchDeleted(i int) (stop func() []string) {
 // TestAPIRemoveByUIDLeavesAnotherObject: an object that is removed by its UID, without being read
 // first, is left alone when it is another one, with nothing written to it.
 func TestAPIRemoveByUIDLeavesAnotherObject(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "by-uid")
 	ref := fx.one("MachineHealthCheck", classyUnits[0])
 	k, was := fx.kind(fx.at, ref.GroupKind()), fx.get(fx.at, ref)
@@ -217,6 +220,7 @@ func TestAPIRemoveByUIDLeavesAnotherObject(t *testing.T) {
 // TestAPIRemoveWritesNothingBeforeADeletion: what has no finalizers is deleted, and annotated only
 // when a webhook or a policy refuses that.
 func TestAPIRemoveWritesNothingBeforeADeletion(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "no-finalizers")
 	allow := fx.denyOn(fx.source(), "DELETE", "asks-for-annotation", "machines",
 		`"`+restore.AnnotationDeleteForMove+`" in oldObject.metadata.?annotations.orValue({})`)

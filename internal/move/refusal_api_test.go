@@ -20,17 +20,19 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// deny lets the target refuse to create what does not satisfy a CEL expression, until undo is
-// called.
+// deny lets the target refuse to create what does not satisfy a CEL expression, in the namespace of
+// the fleet, until undo is called.
 func (fx *fixture) deny(name, resource, expression string) (undo func()) {
 	fx.t.Helper()
 	return fx.denyOn(fx.target(), "CREATE", name, resource, expression)
 }
 
-// denyOn lets a side refuse an operation on what does not satisfy a CEL expression, until undo is
-// called.
+// denyOn lets a side refuse an operation on what does not satisfy a CEL expression, in the namespace
+// of the fleet, until undo is called.
 func (fx *fixture) denyOn(on *side, operation, name, resource, expression string) (undo func()) {
 	fx.t.Helper()
+	name = fx.namespace + "-" + name
+	expression = `request.namespace != "` + fx.namespace + `" || (` + expression + `)`
 	quoted, err := json.Marshal(expression)
 	must(fx.t, err)
 	const group = "admissionregistration.k8s.io"
@@ -69,6 +71,7 @@ func (fx *fixture) denyOn(on *side, operation, name, resource, expression string
 // two, but not in a dry-run: the other one that needs the class fails, and stays paused until a
 // resume. The third workload cluster is moved. A resume without the policies moves the rest.
 func TestAPIMoveRefusalsBlockTheirUnitsOnly(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "refused")
 	must(t, fx.removeNamespace())
 	refused, needsClass := classyUnits[0], classyUnits[1]
@@ -123,6 +126,7 @@ func TestAPIMoveRefusalsBlockTheirUnitsOnly(t *testing.T) {
 // one workload cluster, and to change those of another one. The plan asks in dry-runs, and writes
 // nothing. Without the policies it has no error.
 func TestAPIPlanFindsWhatTheSourceWouldNotRemove(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "kept")
 	ends, err := move.NewEnds(t.Context(), fx.source().Mgmt, fx.target().Mgmt, fx.store, "default", nil)
 	must(t, err)
@@ -167,6 +171,7 @@ func TestAPIPlanFindsWhatTheSourceWouldNotRemove(t *testing.T) {
 // TestAPIPlanFindsWhoWouldAdoptOnTheTarget: a MachineSet there, of another workload cluster, whose
 // selector matches a Machine that nothing controls.
 func TestAPIPlanFindsWhoWouldAdoptOnTheTarget(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "adopted")
 	ends, err := move.NewEnds(t.Context(), fx.source().Mgmt, fx.target().Mgmt, fx.store, "default", nil)
 	must(t, err)
@@ -213,6 +218,7 @@ func TestAPIPlanFindsWhoWouldAdoptOnTheTarget(t *testing.T) {
 // workload clusters and is gone from the source. A rollback of the others must not remove it from
 // the target, where nothing uses it either.
 func TestAPIMoveRollbackLeavesTheOnlyCopy(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "only-copy")
 	template := fx.kind(fx.at, object.GroupKind{Group: "bootstrap.cluster.x-k8s.io",
 		Kind: "KubeadmConfigTemplate"})

@@ -16,6 +16,7 @@ import (
 // paused. A restore of its snapshot gives one workload cluster to a third management cluster. When
 // the move is rolled back, that one stays paused on the source.
 func TestAPII1RollbackLeavesWhatWasRestoredElsewhere(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "elsewhere")
 	o := fx.order(doMove)
 	o.Kill = &kill{Point: atKey, Key: "snapshots/"}

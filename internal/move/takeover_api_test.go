@@ -16,6 +16,7 @@ import (
 // undoes it. Then the first host wakes up: it must change nothing that the other one has done, and
 // end. With MGMTD_TEST_STATES it does so in more steps.
 func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "wakes-up")
 	for _, c := range []struct {
 		phase, do string

@@ -51,6 +51,7 @@ func (fx *fixture) checkGivenBack(st bothSides, paused ...string) (problems []st
 // the rollback that reaches the target removes them. Neither the target nor the store is needed
 // where the journal proves that nothing was handed over. Where it does not, the record decides.
 func TestAPII1RollbackWithoutTarget(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "no-target")
 	locked := kill{Point: after, Step: "ns/" + allUnits[0] + "/lock"}
 	copying := kill{Point: before, Step: "ns/" + allUnits[0] + "/cluster-status"}
@@ -132,6 +133,7 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 // a newer ownership record. The unit stays paused and denied, although runs of this host that the
 // store never heard of have higher numbers.
 func TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "no-store")
 	unit := allUnits[0]
 	ref := clusterRef(fx.namespace, unit)
@@ -190,6 +192,7 @@ func TestAPII1RollbackWithoutStoreLeavesWhatOthersMayHave(t *testing.T) {
 // the journal does not know it yet. Such a unit stays paused on the source; the others are given
 // back. When the target answers, a resume goes on with it.
 func TestAPII1RollbackWithoutTargetLeavesWhatIsHandedOver(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "no-target-late")
 	stop := fx.watch()
 	o := fx.order(doMove)
@@ -256,6 +259,7 @@ func (fx *fixture) checkForward(st bothSides) (problems []string) {
 // another host as well, and stays on the source, paused. When the source answers again, a resume
 // retires it there, and moves the others.
 func TestAPIResumeWithoutSource(t *testing.T) {
+	t.Parallel()
 	fx := newFixture(t, "no-source")
 	stop := fx.watch()
 	unit := allUnits[0]
