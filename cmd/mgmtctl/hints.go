@@ -59,6 +59,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeSourceSeenRecently: "then add --force source-seen-recently",
 	object.CodeOwnerDamaged:       "then add --force owner-damaged",
 	object.CodeOwnerRefuses:       "then add --force owner-refuses",
+	object.CodeOwnerSeenRecently:  "then add --force owner-seen-recently",
 	object.CodeEpochWentBack:      "then add --force epoch-went-back",
 	object.CodeOwnedElsewhere: "--force owned-elsewhere=NAME, with the name of that one, " +
 		"takes it over",

@@ -57,9 +57,10 @@ type Ends struct {
 	Rows     *capi.Table // what is known of kinds; nil is the built-in table
 	// Modifiers change objects for the target; nil changes none. The source is read without them.
 	Modifiers *modify.Document
-	// Dial asks management clusters that own workload clusters by records which the operator
-	// overrides, and returns the answers by UID; nil asks none.
-	Dial func(ctx context.Context, owners ...object.Side) map[string]preflight.Dial
+	// Overridden asks management clusters that own workload clusters by records which the operator
+	// overrides, and returns what shows whether they are gone, by UID; nil asks none.
+	Overridden func(ctx context.Context, owners ...object.Side) (map[string]preflight.Overridden,
+		error)
 }
 
 // NewEnds reads the kinds and the providers of both sides. It changes nothing.

@@ -132,7 +132,11 @@ func (e Ends) toTarget(in restore.Input) restore.Input {
 // planCopy plans a copy to the target, see toTarget.
 func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, error) {
 	in = e.toTarget(in)
-	in.OwnerDials = e.dialOwners(ctx, in)
+	overridden, err := e.askOverridden(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	in.Overridden = overridden
 	returning, err := e.returning(ctx, in)
 	if err != nil {
 		return nil, err
@@ -141,8 +145,9 @@ func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, er
 	return restore.NewPlan(ctx, in)
 }
 
-// dialOwners asks the owners whose records the operator overrides.
-func (e Ends) dialOwners(ctx context.Context, in restore.Input) map[string]preflight.Dial {
+// askOverridden asks the owners whose records the operator overrides.
+func (e Ends) askOverridden(ctx context.Context, in restore.Input) (
+	map[string]preflight.Overridden, error) {
 	var owners []object.Side
 	for _, r := range in.Owners {
 		if in.Spec.Force.HasFor(object.CodeOwnedElsewhere, r.By) && r.By != e.Source.Side &&
@@ -150,10 +155,10 @@ func (e Ends) dialOwners(ctx context.Context, in restore.Input) map[string]prefl
 			owners = append(owners, r.By)
 		}
 	}
-	if len(owners) == 0 || e.Dial == nil {
-		return nil
+	if len(owners) == 0 || e.Overridden == nil {
+		return nil, nil
 	}
-	return e.Dial(ctx, owners...)
+	return e.Overridden(ctx, owners...)
 }
 
 // nodesOf returns the nodes of one unit.

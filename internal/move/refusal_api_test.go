@@ -27,8 +27,8 @@ func (fx *fixture) deny(name, resource, expression string) (undo func()) {
 	return fx.denyOn(fx.target(), "CREATE", name, resource, expression)
 }
 
-// denyOn lets a side refuse an operation on what does not satisfy a CEL expression, in the namespace
-// of the fleet, until undo is called.
+// denyOn lets a side refuse an operation on what does not satisfy a CEL expression, in the
+// namespace of the fleet, until undo is called.
 func (fx *fixture) denyOn(on *side, operation, name, resource, expression string) (undo func()) {
 	fx.t.Helper()
 	name = fx.namespace + "-" + name

@@ -13,6 +13,7 @@ const (
 	CodeSourceLastSeen     Code = "source-last-seen"
 	CodeOwnerAnswers       Code = "owner-answers"
 	CodeOwnerRefuses       Code = "owner-refuses"
+	CodeOwnerSeenRecently  Code = "owner-seen-recently"
 	CodeSourceMayReturn    Code = "source-may-return"
 	CodeSameMgmt           Code = "same-management-cluster"
 	CodeOwnerDamaged       Code = "owner-damaged"

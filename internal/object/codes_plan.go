@@ -77,6 +77,14 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Use credentials that it accepts. Otherwise make sure that no controller of it runs.",
 		},
 		{
+			Code: CodeOwnerSeenRecently, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Forceable: true,
+			Meaning: "The owner of the workload cluster by its record is overridden and does not answer, " +
+				"but a snapshot of that management cluster is recent (three times its interval, at least " +
+				"15 minutes, at most an hour): it may be at work behind a network that is cut.",
+			Next: "Make sure that no controller of it runs.",
+		},
+		{
 			Code: CodeOwnerUntrusted, Area: AreaPlan, Severities: []Severity{Warning},
 			Meaning: "The ownership record names another management cluster, but no trusted key " +
 				"signed it, so it is not obeyed.",
@@ -352,7 +360,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "An earlier operation created the object and did not write its status. managedFields " +
 				"name the operation. Objects of earlier versions have the annotation mgmtd.dev/operation. " +
 				"A restore completes the object when it is paused and equal but for its status: that is " +
-				"a warning. Or a move away from there, which has not ended, holds the lock of a Cluster.",
+				"a warning. Or a move away from there, which has not ended, holds the lock of a Cluster, " +
+				"or of what workload clusters share.",
 			Next: "Make sure that the earlier operation does not run. For an error, resume it where its " +
 				"catalog is. If its catalog and its mirror are lost, roll back from marks, or leave the " +
 				"workload cluster out, and plan again.",

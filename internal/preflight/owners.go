@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -44,19 +45,41 @@ func (o Owners) Check(workloadID string) (f object.Finding, ok bool) {
 	return back, true
 }
 
-// OwnerAnswers is the finding about a workload cluster whose owner answers and may reconcile it, as
-// a dial has shown (Dial.Reconciles).
-func OwnerAnswers(by object.Side, dial Dial) object.Finding {
-	if dial.Refuses {
-		return object.Finding{Severity: object.Error, Code: object.CodeOwnerRefuses,
-			Message: fmt.Sprintf("an API server at the address of management cluster %s (%s), which owns "+
-				"it, answers and refuses the credentials: it may well be at work", by.Name, by.UID),
-			Hint: "use credentials that it accepts, or make sure that its controllers do not run"}
+// Overridden is the evidence of whether a management cluster is gone that owns workload clusters by
+// records which the operator overrides (invariant I1).
+type Overridden struct {
+	Owner object.Side
+	Dial  Dial
+	// Seen is when its newest snapshot shows that it lived; zero when nothing shows that. Interval is
+	// that of the schedule of its snapshots.
+	Seen     time.Time
+	Interval time.Duration
+}
+
+// AtWork returns the finding about a unit that the owner may reconcile; ok is false when nothing
+// shows that it may.
+func (o Overridden) AtWork(unit string, now time.Time) (f object.Finding, ok bool) {
+	f = object.Finding{Severity: object.Error, Unit: unit,
+		Hint: "make sure that its controllers do not run"}
+	name := fmt.Sprintf("management cluster %s (%s), which owns it,", o.Owner.Name, o.Owner.UID)
+	age := max(0, now.Sub(o.Seen)).Round(time.Second)
+	switch {
+	case o.Dial.Refuses:
+		f.Code = object.CodeOwnerRefuses
+		f.Message = "an API server at the address of " + name + " answers and refuses the " +
+			"credentials: it may well be at work"
+		f.Hint = "use credentials that it accepts, or " + f.Hint
+	case o.Dial.Reconciles(unit):
+		f.Code, f.Message = object.CodeOwnerAnswers, name+" answers, and its Cluster is not paused there"
+		f.Hint = "work with that management cluster, or move the workload cluster from it"
+	case !o.Dial.Answers && !o.Seen.IsZero() && age < recent(o.Interval):
+		f.Code = object.CodeOwnerSeenRecently
+		f.Message = fmt.Sprintf("%s does not answer, and its newest snapshot is %s old: below %s it may "+
+			"well be at work", name, age, recent(o.Interval))
+	default:
+		return object.Finding{}, false
 	}
-	return object.Finding{Severity: object.Error, Code: object.CodeOwnerAnswers,
-		Message: fmt.Sprintf("management cluster %s (%s), which owns it, answers, and its Cluster "+
-			"is not paused there", by.Name, by.UID),
-		Hint: "work with that management cluster, or move the workload cluster from it"}
+	return f, true
 }
 
 // owner is Check for a record that is the newest one.

@@ -64,15 +64,17 @@ type SourceClaim struct {
 	Force     object.Forced
 }
 
-// The age below which a source was seen recently: three intervals of its schedule, within these
-// bounds. A cut network of a few minutes must not look like a dead source, and after an hour
-// without a snapshot a daily schedule says nothing.
+// The age below which a management cluster was seen recently: three intervals of the schedule of
+// its snapshots, within these bounds. A cut network of a few minutes must not look like a dead
+// source, and after an hour without a snapshot a daily schedule says nothing.
 const (
 	recentLeast = 15 * time.Minute
 	recentMost  = time.Hour
 )
 
-func (s Source) recent() time.Duration { return min(max(recentLeast, 3*s.Interval), recentMost) }
+func recent(interval time.Duration) time.Duration {
+	return min(max(recentLeast, 3*interval), recentMost)
+}
 
 // Check returns the findings about the source. An error among them forbids the release.
 func (s Source) Check(c SourceClaim, now time.Time) []object.Finding {
@@ -192,11 +194,11 @@ func (s Source) silent(c SourceClaim, now time.Time) []object.Finding {
 				"refuses the credentials: it may well be at work", s.Side.Name),
 			Hint: "use credentials that it accepts, or make sure that its controllers do not run"})
 	}
-	if !c.NoRelease && !s.Seen.IsZero() && age < s.recent() {
+	if !c.NoRelease && !s.Seen.IsZero() && age < recent(s.Interval) {
 		findings = append(findings, object.Finding{Severity: object.Fatal,
 			Code: object.CodeSourceSeenRecently,
 			Message: fmt.Sprintf("the source was seen %s ago (%s): below %s it may well be at work", age,
-				s.SeenBy, s.recent()),
+				s.SeenBy, recent(s.Interval)),
 			Hint: "make sure that its controllers do not run"})
 	}
 	if !c.NoRelease && !s.Planned.IsZero() && s.Seen.After(s.Planned) {

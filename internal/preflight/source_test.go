@@ -113,6 +113,40 @@ func TestI1ASilentSourceNeedsTheWordOfTheOperatorAndTime(t *testing.T) {
 	}
 }
 
+// TestI1AnOverriddenOwnerMayBeAtWork: its snapshots go on when only this host is cut off from it.
+func TestI1AnOverriddenOwnerMayBeAtWork(t *testing.T) {
+	atWork := map[string]ClusterState{"n/w": {}}
+	paused := map[string]ClusterState{"n/w": {Paused: true}}
+	for name, tt := range map[string]struct {
+		dial     Dial
+		age      time.Duration // of its newest snapshot; 0 means that there is none
+		interval time.Duration
+		want     object.Code
+	}{
+		"silent, no snapshot":          {Dial{}, 0, 0, ""},
+		"silent, 14 minutes":           {Dial{}, 14 * time.Minute, 0, object.CodeOwnerSeenRecently},
+		"silent, 15 minutes":           {Dial{}, 15 * time.Minute, 0, ""},
+		"silent, every 10 minutes, 29": {Dial{}, 29 * time.Minute, 10 * time.Minute, object.CodeOwnerSeenRecently},
+		"silent, every 10 minutes, 30": {Dial{}, 30 * time.Minute, 10 * time.Minute, ""},
+		"refuses":                      {Dial{Refuses: true}, time.Minute, 0, object.CodeOwnerRefuses},
+		"at work":                      {Dial{Answers: true, Clusters: atWork}, 0, 0, object.CodeOwnerAnswers},
+		"paused there":                 {Dial{Answers: true, Clusters: paused}, time.Minute, 0, ""},
+	} {
+		o := Overridden{Owner: object.Side{Name: "c", UID: "uc"}, Dial: tt.dial, Interval: tt.interval}
+		if tt.age > 0 {
+			o.Seen = sourceNow.Add(-tt.age)
+		}
+		f, ok := o.AtWork("n/w", sourceNow)
+		if f.Code != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s: %+v", name, f)
+		}
+		if ok && (f.Severity != object.Error || f.Unit != "n/w" || f.Hint == "" ||
+			!strings.Contains(f.Message, "management cluster c (uc), which owns it,")) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // TestI1ASourceThatWasSeenAfterThePlanForbidsTheRelease: the operator vouched and forced for what
 // the plan showed.
 func TestI1ASourceThatWasSeenAfterThePlanForbidsTheRelease(t *testing.T) {

@@ -100,9 +100,12 @@ func checkOwnership(_ context.Context, p *planner) error {
 			continue
 		}
 		p.add(n, f)
-		by := p.Owners[n.WorkloadID].By
-		if dial := p.OwnerDials[by.UID]; f.Code == object.CodeOwnedElsewhere && dial.Reconciles(n.Unit) {
-			p.add(n, preflight.OwnerAnswers(by, dial))
+		if f.Code != object.CodeOwnedElsewhere {
+			continue
+		}
+		by := p.Overridden[p.Owners[n.WorkloadID].By.UID]
+		if f, ok := by.AtWork(n.Unit, p.Now()); ok {
+			p.add(n, f)
 		}
 	}
 	return nil

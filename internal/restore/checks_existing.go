@@ -227,19 +227,20 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 
 // collideMarked adds a finding about an object with the annotation of an operation, and reports
 // whether it did: earlier versions marked what they restored, and a move away from here locks the
-// Cluster, and with it what has a switch of its own.
+// Cluster, and with it what has a switch of its own. The lock of the Cluster decides for the
+// objects of its unit, see checkLock.
 func (p *planner) collideMarked(n *graph.Node, live *unstructured.Unstructured) bool {
 	mark := live.GetAnnotations()[annotationOperation]
 	operation, _, held := strings.Cut(mark, "/")
 	switch {
-	case mark == "" || held && n.GroupKind() != capi.Cluster:
+	case mark == "" || held && n.Unit != "" && n.GroupKind() != capi.Cluster:
 		return false
 	case held:
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "operation " + operation + " moves it away from here and holds its lock",
 			Hint: "resume operation " + operation + " or roll it back; when neither can be, since its " +
-				"target is gone for good, remove the annotation " + annotationOperation + " from the " +
-				"Cluster, and plan again"})
+				"target is gone for good, remove the annotation " + annotationOperation + " from it, and " +
+				"plan again"})
 	default:
 		p.addLeft(n, operation, "remove the annotation "+annotationOperation+
 			" from the object and plan again")

@@ -9,6 +9,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
 // TestReleaseMarksTheClusterWithItsEpoch: the mark comes with the release and not before, since
@@ -63,6 +64,42 @@ func TestI1ClusterKnowsAHigherEpochThanTheStore(t *testing.T) {
 				t.Errorf("blocked %v, findings %v", p.Units[0].Blocked, p.Findings)
 			}
 		})
+	}
+}
+
+// TestI1AnOverriddenOwnerThatMayBeAtWorkBlocksItsUnit: without the override, its record does.
+func TestI1AnOverriddenOwnerThatMayBeAtWorkBlocksItsUnit(t *testing.T) {
+	owner := object.Side{Name: "c", UID: "uid-c"}
+	at := time.Now()
+	for name, tt := range map[string]struct {
+		force object.Forced
+		seen  time.Time
+		want  []string
+	}{
+		"not overridden": {nil, at, []string{"one/w: owned-elsewhere"}},
+		"seen recently": {object.Forced{object.CodeOwnedElsewhere: "c"}, at,
+			[]string{"one/w: owner-seen-recently"}},
+		"seen recently, which is overridden": {object.Forced{object.CodeOwnedElsewhere: "c",
+			object.CodeOwnerSeenRecently: ""}, at, nil},
+		"not seen": {object.Forced{object.CodeOwnedElsewhere: "c"}, time.Time{}, nil},
+	} {
+		x := newTrial(t, oneTenant(t, `"mgmtd.dev/workload-id":"w-1"`, false), newMemory(t, "target"))
+		x.spec.Force = tt.force
+		in := Input{Snapshot: x.snapshot, Contents: x.contents,
+			Source: Snapshot{StoreID: "s1", ID: "s", Source: object.Side{UID: "source"},
+				Time: time.Now()}, Target: object.Side{Name: "target", UID: x.target.uid},
+			Reader: x.target, Prober: x.target, Kinds: x.target.kinds, Spec: x.spec,
+			Owners: map[string]ownership.Record{"w-1": {By: owner, Epoch: 2, Trusted: true}}}
+		if tt.force != nil {
+			in.Overridden = map[string]preflight.Overridden{owner.UID: {Owner: owner, Seen: tt.seen}}
+		}
+		p, err := NewPlan(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := errorsOf(p); !slices.Equal(got, tt.want) || p.Units[0].Blocked != (tt.want != nil) {
+			t.Errorf("%s: got %q", name, got)
+		}
 	}
 }
 

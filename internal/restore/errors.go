@@ -69,7 +69,7 @@ func (e *notOwnedError) Hint() string {
 // HintKey names the commands that plan again.
 func (e *notOwnedError) HintKey() object.HintKey { return object.HintPlan }
 
-// OperationAtWorkError says that another operation is at work on an object.
+// OperationAtWorkError says that another operation is at work on an object: it has its lock.
 type OperationAtWorkError struct{ Operation string }
 
 func (e *OperationAtWorkError) Error() string {
@@ -78,7 +78,9 @@ func (e *OperationAtWorkError) Error() string {
 
 // Hint says what to do next.
 func (e *OperationAtWorkError) Hint() string {
-	return "finish operation " + e.Operation + " first"
+	return "resume operation " + e.Operation + " or roll it back; when neither can be, since its " +
+		"target is gone for good, remove the annotation " + annotationOperation + " from the object " +
+		"(of a workload cluster: from its Cluster)"
 }
 
 // HintKey names the command that shows an operation.

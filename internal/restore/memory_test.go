@@ -28,8 +28,8 @@ import (
 type memory struct {
 	uid   string
 	kinds []kube.Kind
-	// refuse, when set, is asked before each create and update.
-	refuse func(u *unstructured.Unstructured) error
+	// refuse, when set, is asked before each create, and refuseUpdate before each update.
+	refuse, refuseUpdate func(u *unstructured.Unstructured) error
 	// refuseStatus, when set, is asked before each write of a status.
 	refuseStatus func(u *unstructured.Unstructured) error
 	// refuseDry, when set, is asked before each dry-run of a create. It may change the object.
@@ -278,6 +278,11 @@ func (m *memory) admitNamespace(k kube.Kind, obj *unstructured.Unstructured) err
 
 func (m *memory) Update(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
+	if m.refuseUpdate != nil {
+		if err := m.refuseUpdate(obj); err != nil {
+			return nil, err
+		}
+	}
 	return m.write(k, obj, func(u, with *unstructured.Unstructured) {
 		status, has := u.Object["status"]
 		u.Object = with.DeepCopy().Object

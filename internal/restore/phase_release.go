@@ -22,7 +22,8 @@ func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, 
 	return released != "", err
 }
 
-// release lets the target's controllers work on the unit: one write to its Cluster. From a Cluster
+// release lets the target's controllers work on the unit: one write to its Cluster, and one to each
+// other object that has a switch, in the order of switched. From a Cluster
 // that was paused on the source it only removes our annotations. A unit with an object that must
 // not be released is left as it is, and its release is not begun (*notReadyError).
 func (r *run) release(ctx context.Context, u Unit) error {
@@ -35,15 +36,15 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	}
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
+		for _, o := range r.switched(u) {
+			if err := r.releaseObject(ctx, u, o, begun); err != nil {
+				return fmt.Errorf("release %s: %w", o.Ref, err)
+			}
+		}
 		for _, o := range r.pausedFirst(u) {
 			err := r.releaseObject(ctx, u, o, begun)
 			_, gone := errors.AsType[*deletedError](err)
 			if err != nil && !gone && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("release %s: %w", o.Ref, err)
-			}
-		}
-		for _, o := range r.switched(u) { // the Cluster is the last
-			if err := r.releaseObject(ctx, u, o, begun); err != nil {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
@@ -66,7 +67,9 @@ func (r *run) switched(u Unit) []Object {
 }
 
 // pausedFirst returns the objects of a unit that a move away from here may have left paused, each
-// by itself (capi.Table.PauseFirst): a release of their Cluster alone would leave them so.
+// by itself (capi.Table.PauseFirst): a release of their Cluster alone would leave them so. They
+// come after it, so that one which cannot be written does not keep the workload cluster from its
+// work.
 func (r *run) pausedFirst(u Unit) []Object {
 	return slices.DeleteFunc(slices.Clone(u.Objects), func(o Object) bool {
 		return o.Action != Adopt || !r.Rows.Row(o.GroupKind()).PausesFirst()

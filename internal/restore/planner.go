@@ -78,10 +78,11 @@ type Input struct {
 	// NewerWith names the newest snapshot that has an object, "" when none is known; nil when nobody
 	// knows.
 	NewerWith func(r object.Ref) string
-	// Evidence is what shows whether the source is dead. OwnerDials are the answers of the management
-	// clusters that other ownership records name, by UID, where an operator overrides these records.
+	// Evidence is what shows whether the source is dead. Overridden is what shows whether the
+	// management clusters are gone that other ownership records name, by UID, where an operator
+	// overrides these records.
 	Evidence   preflight.Source
-	OwnerDials map[string]preflight.Dial
+	Overridden map[string]preflight.Overridden
 	// Findings of checks that were made before; they count like the plan's own.
 	Findings []object.Finding
 	Now      func() time.Time

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -174,5 +175,85 @@ func TestARestoreReleasesWhatAMoveHasLeftPaused(t *testing.T) {
 			capi.PausedByUs(site.get(t, ref).Object) {
 			t.Errorf("%s has %v", ref, a)
 		}
+	}
+}
+
+// TestARefusedHealthCheckKeepsNoWorkloadClusterPaused: a webhook refuses to unpause what a move has
+// left paused by itself. The Cluster is at work by then, as the journal says of a release that has
+// begun. One that is gone by now is found after the release.
+func TestARefusedHealthCheckKeepsNoWorkloadClusterPaused(t *testing.T) {
+	const cluster, check = "Cluster.cluster.x-k8s.io/n/w", "MachineHealthCheck.cluster.x-k8s.io/n/c"
+	site := newMemory(t, "target")
+	newSite := func() *trial {
+		return newTrial(t, newMemory(t, "source", needsNamespace, needsCluster, needsInfra,
+			`{"kind":"MachineHealthCheck","metadata":{"namespace":"n","name":"c"},
+				"spec":{"clusterName":"w"}}`), site)
+	}
+	if _, err := newSite().run(t); err != nil {
+		t.Fatal(err)
+	}
+	leave := func() {
+		var rows *capi.Table
+		for _, ref := range []string{cluster, check} {
+			site.set(t, ref, func(u *unstructured.Unstructured) {
+				if !rows.Pause(u.Object) && !rows.PauseFirst(u.Object) {
+					t.Fatalf("%s has no switch", ref)
+				}
+			})
+		}
+	}
+	paused := func(ref string) bool { return capi.PausedByUs(site.get(t, ref).Object) }
+	leave()
+	x := newSite()
+	site.refuseUpdate = refuses(check)
+	if _, err := x.run(t); err == nil || paused(cluster) || !paused(check) {
+		t.Errorf("the Cluster is paused: %t, the MachineHealthCheck: %t; %v", paused(cluster),
+			paused(check), err)
+	}
+	site.refuseUpdate = nil
+	if _, err := x.run(t); err != nil || paused(check) || x.released(t) != "n/w" {
+		t.Errorf("after a resume released %q, the MachineHealthCheck is paused: %t; %v", x.released(t),
+			paused(check), err)
+	}
+
+	leave()
+	x = newSite()
+	x.hooks.BeforeRelease = func(context.Context, Unit) error {
+		site.remove(t, check)
+		return nil
+	}
+	if failures, _ := x.run(t); len(failures) != 1 || !strings.Contains(failures[0], "it is gone") ||
+		paused(cluster) {
+		t.Errorf("without it: the Cluster is paused: %t; %q", paused(cluster), failures)
+	}
+}
+
+// TestTheLockOfASharedObjectIsFoundByThePlan: a move has left it on what workload clusters share.
+// No Cluster decides for that, so a restore would fail at it after all copies were made.
+func TestTheLockOfASharedObjectIsFoundByThePlan(t *testing.T) {
+	key := object.Key{Namespace: "one", Name: "w"}
+	site := newMemory(t, "target")
+	if _, err := newTrial(t, twoTenants(t, address(key), sharedPool), site).run(t); err != nil {
+		t.Fatal(err)
+	}
+	var rows *capi.Table
+	site.set(t, sharedPoolRef, func(u *unstructured.Unstructured) {
+		rows.Pause(u.Object)
+		capi.Annotate(u.Object, capi.AnnotationOperation, "moved/1")
+	})
+	x := newTrial(t, twoTenants(t, address(key), sharedPool), site)
+	plan := x.makePlan(t)
+	if !slices.ContainsFunc(plan.Findings, func(f object.Finding) bool {
+		return f.Code == object.CodeLeftByOperation && f.Severity == object.Error &&
+			f.Ref.String() == sharedPoolRef && strings.Contains(f.Hint, "remove the annotation")
+	}) {
+		t.Errorf("the plan finds %q", errorsOf(plan))
+	}
+	site.set(t, sharedPoolRef, func(u *unstructured.Unstructured) {
+		capi.Unannotate(u.Object, capi.AnnotationOperation)
+	})
+	x = newTrial(t, twoTenants(t, address(key), sharedPool), site)
+	if failures, err := x.run(t); err != nil || capi.PausedByUs(site.get(t, sharedPoolRef).Object) {
+		t.Errorf("without the lock: failures %q, %v", failures, err)
 	}
 }

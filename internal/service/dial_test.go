@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -244,10 +245,36 @@ func TestI1AnOwnerThatAnswersIsNotOverridden(t *testing.T) {
 	}
 	delete(f.plan.Spec.Force, object.CodeOwnerRefuses)
 	f.dialer.options = nil
+	var age time.Duration
+	f.lastSeen = func(_ context.Context, uid string) (time.Time, error) {
+		if uid != "uid-c" {
+			return time.Time{}, nil
+		}
+		return time.Now().Add(-age), nil
+	}
+	age = time.Minute
+	if err := release(); !as[*preflight.SourceError](err) ||
+		!strings.Contains(err.Error(), string(object.CodeOwnerSeenRecently)) {
+		t.Errorf("c does not answer, and its snapshot is a minute old: %v", err)
+	}
+	overridden, err := f.seen().overridden(t.Context(), f.dialer.dial(t.Context(), sideC),
+		[]object.Side{sideC, sideC})
+	if is := overridden["uid-c"]; err != nil || len(overridden) != 1 || is.Owner != sideC ||
+		time.Since(is.Seen) > 2*age {
+		t.Errorf("the plan has %+v, %v", overridden, err)
+	}
+	f.plan.Spec.Force[object.CodeOwnerSeenRecently] = ""
 	if err := release(); err != nil {
-		t.Errorf("c does not answer: %v", err)
+		t.Errorf("its snapshot is a minute old, which is overridden: %v", err)
+	}
+	delete(f.plan.Spec.Force, object.CodeOwnerSeenRecently)
+	age = time.Hour
+	if err := release(); err != nil {
+		t.Errorf("c does not answer, and its snapshot is an hour old: %v", err)
 	}
 }
+
+var sideC = object.Side{Name: "c", UID: "uid-c"}
 
 // TestI1OfTwoRestoresOfOneSnapshotIntoTwoTargetsOneReleases: both were planned before either
 // claimed, so that only the record decides.

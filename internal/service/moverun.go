@@ -7,6 +7,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
 // endpointNames are the names of the management clusters and the storage location of a move. A name
@@ -42,7 +43,11 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 		return move.Ends{}, err
 	}
 	ends, err := move.NewEnds(ctx, source, target, st, location.Name, s.cfg.Rows)
-	ends.Dial = s.dialer().dial
+	ends.Overridden = func(ctx context.Context, owners ...object.Side) (
+		map[string]preflight.Overridden, error) {
+		seen := lastSeen{store: st, known: epochMemory{s}.lastSeen}
+		return seen.overridden(ctx, s.dialer().dial(ctx, owners...), owners)
+	}
 	return ends, err
 }
 

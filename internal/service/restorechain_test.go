@@ -19,7 +19,7 @@ func (d *attackedDay) chain(of store.Signed) (chainOf, time.Time) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	seen, err := lastStored(d.t.Context(), st, d.source.UID)
+	seen, _, err := lastStored(d.t.Context(), st, d.source.UID)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		return nil, nil, err
 	}
 	findings := slices.Concat(ofStore, denied, o.about)
-	evidence, dials, err := o.sourceEvidence(ctx, spec, owners)
+	evidence, overridden, err := o.sourceEvidence(ctx, spec, owners)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,7 +155,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
 		Spec: spec, Modifiers: o.modifiers, Newer: chain.newer, Gaps: chain.gaps,
 		Owners: owners, OriginEpochs: originEpochs,
-		NewerWith: o.newerWith(ctx), Evidence: evidence, OwnerDials: dials,
+		NewerWith: o.newerWith(ctx), Evidence: evidence, Overridden: overridden,
 	})
 	return plan, contents, err
 }

@@ -14,62 +14,33 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// sourceEvidence gathers what shows whether the source of a plan is dead, and the answers of the
+// sourceEvidence gathers what shows whether the source of a plan is dead, and the same of the
 // management clusters that other ownership records name, where the operator overrides these.
 func (o *restoreInputs) sourceEvidence(ctx context.Context, spec restore.Spec,
-	owners map[string]ownership.Record) (preflight.Source, map[string]preflight.Dial, error) {
+	owners map[string]ownership.Record) (preflight.Source, map[string]preflight.Overridden, error) {
 	source := object.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID}
-	seen, err := o.sourceSeen(ctx, source)
+	seen, _, err := o.seen().of(ctx, source.UID)
 	if err != nil {
 		return preflight.Source{}, nil, err
 	}
 	s := preflight.Source{Side: source, Seen: seen, SeenBy: "its newest snapshot",
 		Interval: time.Duration(o.signed.Interval) * time.Second}
-	wanted := []object.Side{source}
+	var others []object.Side
 	for _, r := range owners {
 		switch {
 		case r.By.UID == source.UID && r.Trusted && r.Time.After(s.Seen):
 			s.Seen, s.SeenBy = r.Time, "the ownership record of operation "+r.Operation
 		case r.By.UID != source.UID && spec.Force.HasFor(object.CodeOwnedElsewhere, r.By):
-			wanted = append(wanted, r.By)
+			others = append(others, r.By)
 		}
 	}
-	dials := o.dialer.dial(ctx, wanted...)
+	dials := o.dialer.dial(ctx, append(others, source)...)
 	s.Dial = dials[source.UID]
-	return s, dials, nil
+	overridden, err := o.seen().overridden(ctx, dials, others)
+	return s, overridden, err
 }
 
-// sourceSeen returns when the newest snapshot of a source shows that it lived: of those in the
-// store, and of those that this host knows of. The copy of a store may be behind: by its snapshots
-// alone, a source that was seen a minute ago would look like one that has been silent for hours.
-func (o *restoreInputs) sourceSeen(ctx context.Context, source object.Side) (time.Time, error) {
-	seen, err := lastStored(ctx, o.store, source.UID)
-	if err != nil || o.lastSeen == nil {
-		return seen, err
-	}
-	elsewhere, err := o.lastSeen(ctx, source.UID)
-	if elsewhere.After(seen) {
-		seen = elsewhere
-	}
-	return seen, err
-}
-
-// lastStored returns when the newest snapshot of a source in a store shows that the source lived:
-// the time that it states, but not later than the storage received it, since the clock of its
-// writer may have been ahead. Zero when there is none that counts.
-func lastStored(ctx context.Context, st *store.Store, source string) (time.Time, error) {
-	newest, _, err := st.Newest(ctx, source, store.Which{})
-	if store.IsUnusable(err) || errors.Is(err, store.ErrDenied) {
-		return time.Time{}, nil // the plan reports it
-	}
-	if err != nil || newest == nil {
-		return time.Time{}, err
-	}
-	if at := newest.Received; !at.IsZero() && at.Before(newest.Time) {
-		return at.UTC(), nil
-	}
-	return newest.Time, nil
-}
+func (o *restoreInputs) seen() lastSeen { return lastSeen{store: o.store, known: o.lastSeen} }
 
 // noFence returns the finding about a store or keys that can write no ownership record. A store
 // that does not answer is an error, since it says nothing about who owns what.
@@ -101,7 +72,9 @@ type sourceGuard struct {
 	mu    sync.Mutex
 	asked time.Time // when the last question was begun
 	seen  time.Time // of the newest snapshot; read once
-	err   error
+	// owners is what was read once of owners that are overridden, by UID. Their dials do not count.
+	owners map[string]preflight.Overridden
+	err    error
 	// answers: the source answered the last question.
 	answers bool
 }
@@ -156,7 +129,7 @@ func (g *sourceGuard) ask(ctx context.Context) error {
 	source := g.plan.Snapshot.Source
 	if g.seen.IsZero() {
 		g.seen = g.plan.SourceSeen
-		seen, err := g.o.sourceSeen(ctx, source)
+		seen, _, err := g.o.seen().of(ctx, source.UID)
 		if err != nil {
 			return err
 		}
@@ -204,20 +177,40 @@ func (g *sourceGuard) overridden(ctx context.Context, j *catalog.Journal, u rest
 	return by, err
 }
 
-// checkOwner returns an error when the owner whose record the operator overrides answers and may
-// reconcile a unit. The zero owner is none. It has to be asked before the unit is claimed and again
-// after that, as checkAgain does with the source.
+// checkOwner returns an error when the owner whose record the operator overrides may reconcile a
+// unit. The zero owner is none. It has to be asked before the unit is claimed and again after that,
+// as checkAgain does with the source.
 func (g *sourceGuard) checkOwner(ctx context.Context, u restore.Unit, by object.Side) error {
 	if by.UID == "" {
 		return nil
 	}
-	dial := g.o.dialer.dial(ctx, by)[by.UID]
-	if !dial.Reconciles(u.Name) {
-		return nil
+	is, err := g.owner(ctx, by)
+	if err != nil {
+		return err
 	}
-	f := g.plan.Spec.Force.Override(preflight.OwnerAnswers(by, dial))
-	if f.Severity < object.Error {
+	is.Dial = g.o.dialer.dial(ctx, by)[by.UID]
+	f, ok := is.AtWork(u.Name, time.Now())
+	if f = g.plan.Spec.Force.Override(f); !ok || f.Severity < object.Error {
 		return nil
 	}
 	return &preflight.SourceError{Finding: f}
+}
+
+// owner returns when an owner was last seen.
+func (g *sourceGuard) owner(ctx context.Context, by object.Side) (preflight.Overridden, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if is, ok := g.owners[by.UID]; ok {
+		return is, nil
+	}
+	is := preflight.Overridden{Owner: by}
+	var err error
+	if is.Seen, is.Interval, err = g.o.seen().of(ctx, by.UID); err != nil {
+		return is, err
+	}
+	if g.owners == nil {
+		g.owners = map[string]preflight.Overridden{}
+	}
+	g.owners[by.UID] = is
+	return is, nil
 }
