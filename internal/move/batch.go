@@ -307,7 +307,8 @@ func (m *run) unitsOf(b *batch) []restore.Unit {
 }
 
 // load captures the contents of a batch that an earlier run planned. The source must be unchanged
-// in all units that are not handed over. Without the source the contents are those of the snapshot.
+// in all units that are not handed over. Without the source the contents are those of the snapshot,
+// and so they are when somebody deleted there what is still to be released on the target.
 func (m *run) load(ctx context.Context, b *batch) error {
 	if b.contents != nil {
 		return nil
@@ -318,6 +319,13 @@ func (m *run) load(ctx context.Context, b *batch) error {
 	v, err := m.captures.after(ctx, m.began)
 	if err != nil {
 		return err
+	}
+	gone, err := m.handedOverAndGone(ctx, b, v)
+	if err != nil {
+		return err
+	}
+	if gone {
+		return m.loadFromStore(ctx, b)
 	}
 	b.contents = v.contents
 	return nil

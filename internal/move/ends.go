@@ -11,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/modify"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -57,10 +58,10 @@ type Ends struct {
 	Rows     *capi.Table // what is known of kinds; nil is the built-in table
 	// Modifiers change objects for the target; nil changes none. The source is read without them.
 	Modifiers *modify.Document
-	// Overridden asks management clusters that own workload clusters by records which the operator
-	// overrides, and returns what shows whether they are gone, by UID; nil asks none.
-	Overridden func(ctx context.Context, owners ...object.Side) (map[string]preflight.Overridden,
-		error)
+	// Overridden asks the management clusters that own workload clusters by these records, which the
+	// operator overrides, and returns what shows whether they are gone, by UID; nil asks none.
+	Overridden func(ctx context.Context, records ...ownership.Record) (
+		map[string]preflight.Overridden, error)
 }
 
 // NewEnds reads the kinds and the providers of both sides. It changes nothing.

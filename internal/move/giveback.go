@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -210,7 +211,9 @@ func (m *run) removeCopy(ctx context.Context, h *catalog.StepHandle, b *batch,
 	}
 	if err := m.pauser.Change(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
 		return false, m.mayWrite(u.Name, live) // another run may work on the copy
-	}); err != nil {
+	}); apierrors.IsNotFound(err) {
+		return GoneError{}
+	} else if err != nil {
 		return err
 	}
 	if err := m.takeBackHandOver(ctx, h, u); err != nil {

@@ -2,10 +2,12 @@ package move
 
 import (
 	"context"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -70,6 +72,9 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 			return context.Cause(limited)
 		}
 		if !m.Plan.Spec.NoFence {
+			if err := m.checkOverridden(ctx, u); err != nil {
+				return err
+			}
 			if err := ownership.Claim(ctx, m.Store, m.request(u)); err != nil {
 				return err
 			}
@@ -86,6 +91,38 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 		}
 	}
 	return m.allow(ctx, u)
+}
+
+// checkOverridden returns a *preflight.SourceError when the owner of a unit whose record the
+// operator overrides may reconcile it: days may have passed since the plan.
+func (m *run) checkOverridden(ctx context.Context, u restore.Unit) error {
+	force := m.Plan.Spec.Force
+	if m.Overridden == nil || !force.Has(object.CodeOwnedElsewhere) {
+		return nil
+	}
+	records, err := ownership.Of(ctx, m.Store, []string{u.WorkloadID})
+	if err != nil {
+		return err
+	}
+	by := preflight.Owners{Records: records, Force: force,
+		Expected: []string{m.Plan.Source.UID, m.Plan.Target.UID}}.Overrides(u.WorkloadID)
+	if by.UID == "" {
+		return nil
+	}
+	owners, err := m.Overridden(ctx, records[u.WorkloadID])
+	if err != nil {
+		return err
+	}
+	owner := owners[by.UID]
+	if planned, ok := m.Plan.Copy.OwnersSeen[by.UID]; ok {
+		owner.Planned = &planned
+	}
+	for _, f := range owner.AtWork(u.Name, time.Now()) {
+		if f = force.Override(f); f.Severity >= object.Error {
+			return &preflight.SourceError{Finding: f}
+		}
+	}
+	return nil
 }
 
 // allow lifts the admission policy of the target for a unit, which is about to be released there:

@@ -148,17 +148,17 @@ func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, er
 // askOverridden asks the owners whose records the operator overrides.
 func (e Ends) askOverridden(ctx context.Context, in restore.Input) (
 	map[string]preflight.Overridden, error) {
-	var owners []object.Side
+	var records []ownership.Record
 	for _, r := range in.Owners {
 		if in.Spec.Force.HasFor(object.CodeOwnedElsewhere, r.By) && r.By != e.Source.Side &&
-			r.By != e.Target.Side && !slices.Contains(owners, r.By) {
-			owners = append(owners, r.By)
+			r.By != e.Target.Side {
+			records = append(records, r)
 		}
 	}
-	if len(owners) == 0 || e.Overridden == nil {
+	if len(records) == 0 || e.Overridden == nil {
 		return nil, nil
 	}
-	return e.Overridden(ctx, owners...)
+	return e.Overridden(ctx, records...)
 }
 
 // nodesOf returns the nodes of one unit.

@@ -93,6 +93,7 @@ type end struct {
 	State, Message string
 	Findings       []string // those that are errors
 	PreCopies      []string // the warnings about them
+	Warnings       []string // all of them, each as its code and its unit
 	Peak           int64    // the memory of its process, in bytes resident at most
 }
 
@@ -108,6 +109,9 @@ func (e *end) readFindings(ctx context.Context, c *catalog.Catalog, id catalog.O
 			e.Findings = append(e.Findings, fmt.Sprintf("%s %v: %s", f.Code, f.Ref, f.Message))
 		case f.Code == object.CodePreCopy:
 			e.PreCopies = append(e.PreCopies, event.Unit+": "+f.Message)
+		}
+		if event.Finding != nil && event.Finding.Severity == object.Warning {
+			e.Warnings = append(e.Warnings, string(event.Finding.Code)+" "+event.Unit)
 		}
 	}
 	return nil

@@ -90,7 +90,8 @@ type results struct {
 	retired map[string]bool
 	// left are released on the target, and left on the source, which does not answer.
 	left    map[string]bool
-	stopped bool // Machines came or went after a release
+	gone    map[string]bool // deleted on the source before their batches were planned
+	stopped bool            // Machines came or went after a release
 	first   error
 }
 
@@ -116,7 +117,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		epochs:   map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
-			left: map[string]bool{}}}
+			left: map[string]bool{}, gone: map[string]bool{}}}
 	m.pauser = fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows).WithLock(
 		fence.Lock{Text: m.lock(), May: m.maySwitch})
 	m.rounds = newRounds(m.Tuning)
@@ -233,7 +234,7 @@ func (m *run) over(unit string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	state := m.Units[unit]
-	return m.results.retired[unit] || state == catalog.UnitRolledBack ||
+	return m.results.retired[unit] || m.results.gone[unit] || state == catalog.UnitRolledBack ||
 		state == catalog.UnitBlocked || state == catalog.UnitGivenBack
 }
 

@@ -24,8 +24,10 @@ func (m *run) all(ctx context.Context, units []string, fn func(unit string) erro
 	for _, unit := range units {
 		g.Go(func() error {
 			if err := task.Call(func() error { return fn(unit) }); err != nil {
-				m.fail(ctx, unit, err)
-				m.unpauseSource(ctx, unit)
+				if !m.leaveGone(ctx, unit) {
+					m.fail(ctx, unit, err)
+					m.unpauseSource(ctx, unit)
+				}
 				return nil
 			}
 			mu.Lock()
@@ -66,7 +68,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch, f *flight) {
 	all := slices.Clone(todo.Units)
 	for _, u := range todo.Units {
 		m.continueClock(u.Name)
-		if err := m.lockAgain(ctx, u.Name); err != nil {
+		if err := m.lockAgain(ctx, u); err != nil {
 			m.fail(ctx, u.Name, err)
 			m.giveBack(ctx, b, u)
 		}
@@ -144,20 +146,19 @@ func (m *run) arrive(u restore.Unit, point map[string]bool, at *meeting) {
 }
 
 // lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is
-// no error once its retirement was begun: retireUnit deletes the Cluster last, except for its
-// Binding.
-func (m *run) lockAgain(ctx context.Context, unit string) error {
-	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
+// no error once it is handed over: nobody reconciles it there.
+func (m *run) lockAgain(ctx context.Context, u restore.Unit) error {
+	handedOver, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
 		return err
 	}
-	retiring, err := m.Journal.State(ctx, retireStep(unit))
-	if err != nil {
+	err = m.holdLock(ctx, u.Name, handedOver == catalog.StepDone)
+	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	err = m.holdLock(ctx, unit, handedOver == catalog.StepDone)
-	if retiring != "" && apierrors.IsNotFound(err) {
-		return nil
+	by, err := m.handedOverBy(ctx, u)
+	if err == nil && by == "" {
+		err = GoneError{}
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (m *run) finishShared(ctx context.Context) error {
 	released := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
 		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked &&
-			m.Units[u.Name] != catalog.UnitRolledBack {
+			m.Units[u.Name] != catalog.UnitRolledBack && !m.results.gone[u.Name] {
 			released[u.Name] = m.results.retired[u.Name] || m.results.left[u.Name]
 		}
 	}

@@ -211,7 +211,7 @@ func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster objec
 			return false, err
 		}
 		if u.GetDeletionTimestamp() != nil {
-			return false, fmt.Errorf("%s is being deleted", cluster)
+			return false, &deletingError{cluster}
 		}
 		locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
 		capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
@@ -305,7 +305,14 @@ func (m *run) unpauseIn(ctx context.Context, h *catalog.StepHandle, unit string,
 	if err != nil {
 		return err
 	}
-	if err := m.beforeUnpause(ctx, unit, ref, nodes); err != nil {
+	if err := m.beforeUnpause(ctx, unit, ref, nodes); apierrors.IsNotFound(err) {
+		if gone, listErr := m.isGone(ctx, ref); gone {
+			return m.unpauseGone(ctx, h, ref, nodes, state)
+		} else if listErr != nil {
+			return listErr
+		}
+		return err
+	} else if err != nil {
 		return err
 	}
 	unpaused, staysPaused := false, false

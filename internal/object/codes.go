@@ -120,6 +120,7 @@ const (
 	CodePauseEnded         Code = "pause-ended"
 	CodeChangedLate        Code = "changed-late"
 	CodeNotWorking         Code = "not-working"
+	CodeDeletedOnSource    Code = "deleted-on-source"
 	CodeSharedKept         Code = "shared-kept"
 	CodeMaxPause           Code = "max-pause"
 	CodePreCopy            Code = "pre-copy"

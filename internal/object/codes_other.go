@@ -98,6 +98,12 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Read the logs of the controllers of the source.",
 		},
 		{
+			Code: CodeDeletedOnSource, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "Somebody deleted the workload cluster on the source after the move was planned. It " +
+				"is not moved, and what was copied of it is removed from the target.",
+			Next: "Nothing. If that was a mistake, restore it from a snapshot.",
+		},
+		{
 			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A shared object stays on the source although nothing there needs it, " +
 				"because it differs from its copy or changed. Or a copy stays on the target after a " +

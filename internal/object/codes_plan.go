@@ -66,7 +66,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeOwnerAnswers, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Meaning: "The management cluster that owns the workload cluster by its record answers, and " +
-				"its Cluster is not paused there. No override of the owner counts against that.",
+				"its Cluster is not paused there; or a snapshot or record shows that it came back after the " +
+				"plan. No override of the owner counts against that.",
 			Next: "Work with that management cluster, or move the workload cluster from it.",
 		},
 		{
@@ -80,8 +81,9 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeOwnerSeenRecently, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Forceable: true,
 			Meaning: "The owner of the workload cluster by its record is overridden and does not answer, " +
-				"but a snapshot of that management cluster is recent (three times its interval, at least " +
-				"15 minutes, at most an hour): it may be at work behind a network that is cut.",
+				"but a snapshot or ownership record of that management cluster is recent (three times the " +
+				"interval of its snapshots, at least 15 minutes, at most an hour): it may be at work " +
+				"behind a network that is cut.",
 			Next: "Make sure that no controller of it runs.",
 		},
 		{

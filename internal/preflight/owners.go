@@ -50,36 +50,53 @@ func (o Owners) Check(workloadID string) (f object.Finding, ok bool) {
 type Overridden struct {
 	Owner object.Side
 	Dial  Dial
-	// Seen is when its newest snapshot shows that it lived; zero when nothing shows that. Interval is
-	// that of the schedule of its snapshots.
+	// Seen is when it was last known to live, by its snapshots and its ownership records; zero when
+	// nothing shows that. Interval is that of the schedule of its snapshots.
 	Seen     time.Time
 	Interval time.Duration
+	// Planned is Seen of the plan that is carried out; nil in the plan itself.
+	Planned *time.Time
 }
 
-// AtWork returns the finding about a unit that the owner may reconcile; ok is false when nothing
-// shows that it may.
-func (o Overridden) AtWork(unit string, now time.Time) (f object.Finding, ok bool) {
-	f = object.Finding{Severity: object.Error, Unit: unit,
-		Hint: "make sure that its controllers do not run"}
+// AtWork returns the findings about a unit that the owner may reconcile.
+func (o Overridden) AtWork(unit string, now time.Time) (findings []object.Finding) {
 	name := fmt.Sprintf("management cluster %s (%s), which owns it,", o.Owner.Name, o.Owner.UID)
-	age := max(0, now.Sub(o.Seen)).Round(time.Second)
-	switch {
-	case o.Dial.Refuses:
-		f.Code = object.CodeOwnerRefuses
-		f.Message = "an API server at the address of " + name + " answers and refuses the " +
-			"credentials: it may well be at work"
-		f.Hint = "use credentials that it accepts, or " + f.Hint
-	case o.Dial.Reconciles(unit):
-		f.Code, f.Message = object.CodeOwnerAnswers, name+" answers, and its Cluster is not paused there"
-		f.Hint = "work with that management cluster, or move the workload cluster from it"
-	case !o.Dial.Answers && !o.Seen.IsZero() && age < recent(o.Interval):
-		f.Code = object.CodeOwnerSeenRecently
-		f.Message = fmt.Sprintf("%s does not answer, and its newest snapshot is %s old: below %s it may "+
-			"well be at work", name, age, recent(o.Interval))
-	default:
-		return object.Finding{}, false
+	add := func(code object.Code, message, hint string) {
+		findings = append(findings, object.Finding{Severity: object.Error, Unit: unit, Code: code,
+			Message: message, Hint: hint})
 	}
-	return f, true
+	const stopped = "make sure that its controllers do not run"
+	if o.Dial.Refuses {
+		add(object.CodeOwnerRefuses, "an API server at the address of "+name+" answers and refuses the "+
+			"credentials: it may well be at work", "use credentials that it accepts, or "+stopped)
+	} else if o.Dial.Reconciles(unit) {
+		add(object.CodeOwnerAnswers, name+" answers, and its Cluster is not paused there",
+			"work with that management cluster, or move the workload cluster from it")
+	}
+	if o.Dial.Answers || o.Seen.IsZero() {
+		return findings
+	}
+	if age := max(0, now.Sub(o.Seen)).Round(time.Second); age < recent(o.Interval) {
+		add(object.CodeOwnerSeenRecently, fmt.Sprintf("%s was seen %s ago (by its newest snapshot or "+
+			"ownership record): below %s it may well be at work", name, age, recent(o.Interval)), stopped)
+	}
+	if o.Planned != nil && o.Seen.After(*o.Planned) {
+		add(object.CodeOwnerAnswers, name+" came back after this operation was planned: it was seen at "+
+			o.Seen.UTC().Format("2006-01-02 15:04:05Z"), "fence the workload cluster there or shut that "+
+			"management cluster down for good, then roll this operation back and plan again")
+	}
+	return findings
+}
+
+// Overrides returns the owner of a workload cluster whose record is another one than expected and
+// is overridden by the operator; the zero side when there is none.
+func (o Owners) Overrides(workloadID string) object.Side {
+	r := o.Records[workloadID]
+	if r.Damaged != nil || !r.Trusted || r.Epoch == 0 || slices.Contains(o.Expected, r.By.UID) ||
+		!o.Force.HasFor(object.CodeOwnedElsewhere, r.By) {
+		return object.Side{}
+	}
+	return r.By
 }
 
 // owner is Check for a record that is the newest one.

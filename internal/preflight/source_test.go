@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 )
 
 var (
@@ -115,34 +116,81 @@ func TestI1ASilentSourceNeedsTheWordOfTheOperatorAndTime(t *testing.T) {
 
 // TestI1AnOverriddenOwnerMayBeAtWork: its snapshots go on when only this host is cut off from it.
 func TestI1AnOverriddenOwnerMayBeAtWork(t *testing.T) {
+	recent := []object.Code{object.CodeOwnerSeenRecently}
+	refuses, answers := []object.Code{object.CodeOwnerRefuses}, []object.Code{object.CodeOwnerAnswers}
 	atWork := map[string]ClusterState{"n/w": {}}
 	paused := map[string]ClusterState{"n/w": {Paused: true}}
 	for name, tt := range map[string]struct {
 		dial     Dial
-		age      time.Duration // of its newest snapshot; 0 means that there is none
+		age      time.Duration // since it was seen; 0 means that nothing shows when
 		interval time.Duration
-		want     object.Code
+		want     []object.Code
 	}{
-		"silent, no snapshot":          {Dial{}, 0, 0, ""},
-		"silent, 14 minutes":           {Dial{}, 14 * time.Minute, 0, object.CodeOwnerSeenRecently},
-		"silent, 15 minutes":           {Dial{}, 15 * time.Minute, 0, ""},
-		"silent, every 10 minutes, 29": {Dial{}, 29 * time.Minute, 10 * time.Minute, object.CodeOwnerSeenRecently},
-		"silent, every 10 minutes, 30": {Dial{}, 30 * time.Minute, 10 * time.Minute, ""},
-		"refuses":                      {Dial{Refuses: true}, time.Minute, 0, object.CodeOwnerRefuses},
-		"at work":                      {Dial{Answers: true, Clusters: atWork}, 0, 0, object.CodeOwnerAnswers},
-		"paused there":                 {Dial{Answers: true, Clusters: paused}, time.Minute, 0, ""},
+		"silent, not seen":             {Dial{}, 0, 0, nil},
+		"silent, 14 minutes":           {Dial{}, 14 * time.Minute, 0, recent},
+		"silent, 15 minutes":           {Dial{}, 15 * time.Minute, 0, nil},
+		"silent, every 10 minutes, 29": {Dial{}, 29 * time.Minute, 10 * time.Minute, recent},
+		"silent, every 10 minutes, 30": {Dial{}, 30 * time.Minute, 10 * time.Minute, nil},
+		"refuses":                      {Dial{Refuses: true}, time.Hour, 0, refuses},
+		"refuses, a minute":            {Dial{Refuses: true}, time.Minute, 0, append(refuses, recent...)},
+		"at work":                      {Dial{Answers: true, Clusters: atWork}, 0, 0, answers},
+		"paused there":                 {Dial{Answers: true, Clusters: paused}, time.Minute, 0, nil},
 	} {
 		o := Overridden{Owner: object.Side{Name: "c", UID: "uc"}, Dial: tt.dial, Interval: tt.interval}
 		if tt.age > 0 {
 			o.Seen = sourceNow.Add(-tt.age)
 		}
-		f, ok := o.AtWork("n/w", sourceNow)
-		if f.Code != tt.want || ok != (tt.want != "") {
-			t.Errorf("%s: %+v", name, f)
+		var got []object.Code
+		for _, f := range o.AtWork("n/w", sourceNow) {
+			got = append(got, f.Code)
+			if f.Severity != object.Error || f.Unit != "n/w" || f.Hint == "" ||
+				!strings.Contains(f.Message, "management cluster c (uc), which owns it,") {
+				t.Errorf("%s: %+v", name, f)
+			}
 		}
-		if ok && (f.Severity != object.Error || f.Unit != "n/w" || f.Hint == "" ||
-			!strings.Contains(f.Message, "management cluster c (uc), which owns it,")) {
-			t.Errorf("%s: %+v", name, f)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestI1AnOwnerThatCameBackAfterThePlanIsNotOverridden, whatever the operator vouched for then.
+func TestI1AnOwnerThatCameBackAfterThePlanIsNotOverridden(t *testing.T) {
+	for name, planned := range map[string]time.Time{"seen before": sourceNow.Add(-3 * time.Hour),
+		"never seen before": {}} {
+		o := Overridden{Seen: planned, Planned: &planned}
+		if f := o.AtWork("n/w", sourceNow); len(f) > 0 {
+			t.Errorf("%s: as planned: %v", name, f)
+		}
+		o.Seen = sourceNow.Add(-2 * time.Hour)
+		if f := o.AtWork("n/w", sourceNow); len(f) != 1 || f[0].Code != object.CodeOwnerAnswers {
+			t.Errorf("%s: seen after the plan: %v", name, f)
+		}
+	}
+}
+
+// TestOnlyATrustedRecordOfAnotherIsOverridden: also where an old record was put back, which the
+// operator has answered for.
+func TestOnlyATrustedRecordOfAnotherIsOverridden(t *testing.T) {
+	c := object.Side{Name: "c", UID: "uc"}
+	force := object.Forced{object.CodeOwnedElsewhere: "c", object.CodeEpochWentBack: ""}
+	for name, tt := range map[string]struct {
+		record ownership.Record
+		force  object.Forced
+		want   object.Side
+	}{
+		"overridden":        {ownership.Record{By: c, Epoch: 2, Trusted: true}, force, c},
+		"went back":         {ownership.Record{By: c, Epoch: 2, Seen: 3, Trusted: true}, force, c},
+		"not overridden":    {ownership.Record{By: c, Epoch: 2, Trusted: true}, nil, object.Side{}},
+		"anybody's":         {ownership.Record{By: c, Epoch: 2}, force, object.Side{}},
+		"of the source":     {ownership.Record{By: object.Side{Name: "c", UID: "ua"}, Epoch: 2, Trusted: true}, force, object.Side{}},
+		"there is none":     {ownership.Record{}, force, object.Side{}},
+		"cannot be decoded": {ownership.Record{Damaged: errors.New("damaged"), By: c}, force, object.Side{}},
+	} {
+		o := Owners{Records: map[string]ownership.Record{"w": tt.record}, Force: tt.force,
+			Expected: []string{"ua"}}
+		if got := o.Overrides("w"); got != tt.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

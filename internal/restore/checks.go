@@ -95,16 +95,14 @@ func checkOwnership(_ context.Context, p *planner) error {
 		if n.GroupKind() != capi.Cluster {
 			continue
 		}
-		f, ok := owners.Check(n.WorkloadID)
-		if !ok {
-			continue
+		if f, ok := owners.Check(n.WorkloadID); ok {
+			p.add(n, f)
 		}
-		p.add(n, f)
-		if f.Code != object.CodeOwnedElsewhere {
-			continue
-		}
-		by := p.Overridden[p.Owners[n.WorkloadID].By.UID]
-		if f, ok := by.AtWork(n.Unit, p.Now()); ok {
+		by := owners.Overrides(n.WorkloadID)
+		for _, f := range p.Overridden[by.UID].AtWork(n.Unit, p.Now()) {
+			if f.Code == object.CodeOwnerSeenRecently && p.Spec.NoRelease {
+				f.Severity = object.Warning // the release asks again
+			}
 			p.add(n, f)
 		}
 	}

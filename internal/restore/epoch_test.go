@@ -79,6 +79,8 @@ func TestI1AnOverriddenOwnerThatMayBeAtWorkBlocksItsUnit(t *testing.T) {
 		"not overridden": {nil, at, []string{"one/w: owned-elsewhere"}},
 		"seen recently": {object.Forced{object.CodeOwnedElsewhere: "c"}, at,
 			[]string{"one/w: owner-seen-recently"}},
+		"an old record was put back": {object.Forced{object.CodeOwnedElsewhere: "c",
+			object.CodeEpochWentBack: ""}, at, []string{"one/w: owner-seen-recently"}},
 		"seen recently, which is overridden": {object.Forced{object.CodeOwnedElsewhere: "c",
 			object.CodeOwnerSeenRecently: ""}, at, nil},
 		"not seen": {object.Forced{object.CodeOwnedElsewhere: "c"}, time.Time{}, nil},
@@ -90,6 +92,9 @@ func TestI1AnOverriddenOwnerThatMayBeAtWorkBlocksItsUnit(t *testing.T) {
 				Time: time.Now()}, Target: object.Side{Name: "target", UID: x.target.uid},
 			Reader: x.target, Prober: x.target, Kinds: x.target.kinds, Spec: x.spec,
 			Owners: map[string]ownership.Record{"w-1": {By: owner, Epoch: 2, Trusted: true}}}
+		if tt.force.Has(object.CodeEpochWentBack) {
+			in.Owners["w-1"] = ownership.Record{By: owner, Epoch: 2, Seen: 3, Trusted: true}
+		}
 		if tt.force != nil {
 			in.Overridden = map[string]preflight.Overridden{owner.UID: {Owner: owner, Seen: tt.seen}}
 		}
@@ -99,6 +104,13 @@ func TestI1AnOverriddenOwnerThatMayBeAtWorkBlocksItsUnit(t *testing.T) {
 		}
 		if got := errorsOf(p); !slices.Equal(got, tt.want) || p.Units[0].Blocked != (tt.want != nil) {
 			t.Errorf("%s: got %q", name, got)
+		}
+		if tt.force != nil && !p.OwnersSeen[owner.UID].Equal(tt.seen) {
+			t.Errorf("%s: the plan says that it was seen at %s", name, p.OwnersSeen[owner.UID])
+		}
+		in.Spec.NoRelease = true
+		if p, err = NewPlan(t.Context(), in); err != nil || tt.force != nil && len(errorsOf(p)) > 0 {
+			t.Errorf("%s, and nothing is released: %q, %v", name, errorsOf(p), err)
 		}
 	}
 }

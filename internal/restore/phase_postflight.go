@@ -21,7 +21,10 @@ import (
 // finishUnit waits until a released unit is healthy, and calls the hooks; atWork is called
 // earlier, see waitAtWork. With OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit, atWork func()) error {
-	err := r.postFlight(ctx, u, atWork)
+	err := r.unpauseFirst(ctx, u)
+	if err == nil {
+		err = r.postFlight(ctx, u, atWork)
+	}
 	if err == nil {
 		err = r.resumeRemediation(ctx, u)
 	}

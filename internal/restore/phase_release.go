@@ -41,15 +41,29 @@ func (r *run) release(ctx context.Context, u Unit) error {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
-		for _, o := range r.pausedFirst(u) {
-			err := r.releaseObject(ctx, u, o, begun)
-			_, gone := errors.AsType[*deletedError](err)
-			if err != nil && !gone && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("release %s: %w", o.Ref, err)
-			}
-		}
 		return h.SetUnit(catalog.UnitReleased)
 	})
+}
+
+// unpauseFirst unpauses what a move away from here may have left paused by itself. It comes after
+// the release, so that an object which cannot be written does not keep the workload cluster from
+// its work. One that is gone is a matter of the post-flight.
+func (r *run) unpauseFirst(ctx context.Context, u Unit) error {
+	objects := r.pausedFirst(u)
+	if len(objects) == 0 {
+		return nil
+	}
+	return r.Journal.Do(ctx, catalog.Step{Unit: u.Name, Phase: "unpause-first"},
+		func(ctx context.Context, _ *catalog.StepHandle) error {
+			for _, o := range objects {
+				err := r.releaseObject(ctx, u, o, true)
+				_, gone := errors.AsType[*deletedError](err)
+				if err != nil && !gone && !apierrors.IsNotFound(err) {
+					return fmt.Errorf("unpause %s: %w", o.Ref, err)
+				}
+			}
+			return nil
+		})
 }
 
 // switched returns the objects of a unit that have a switch of their own, in the order in which a
@@ -67,9 +81,7 @@ func (r *run) switched(u Unit) []Object {
 }
 
 // pausedFirst returns the objects of a unit that a move away from here may have left paused, each
-// by itself (capi.Table.PauseFirst): a release of their Cluster alone would leave them so. They
-// come after it, so that one which cannot be written does not keep the workload cluster from its
-// work.
+// by itself (capi.Table.PauseFirst): a release of their Cluster alone would leave them so.
 func (r *run) pausedFirst(u Unit) []Object {
 	return slices.DeleteFunc(slices.Clone(u.Objects), func(o Object) bool {
 		return o.Action != Adopt || !r.Rows.Row(o.GroupKind()).PausesFirst()

@@ -90,6 +90,8 @@ type Plan struct {
 	// SourceSeen is when the source was last known to live at planning; zero in plans of version 0.4
 	// and older.
 	SourceSeen time.Time `json:"sourceSeen,omitzero"`
+	// OwnersSeen is the same of management clusters whose ownership records are overridden, by UID.
+	OwnersSeen map[string]time.Time `json:"ownersSeen,omitempty"`
 	// FromMarks: it is the plan of a rollback from marks (Marks), and Lost are the operations
 	// that made what it removes. Nothing of it is ever restored.
 	FromMarks bool     `json:"fromMarks,omitempty"`

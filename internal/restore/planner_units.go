@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -14,10 +15,19 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
+// ownersSeen is Plan.OwnersSeen.
+func (p *planner) ownersSeen() map[string]time.Time {
+	seen := map[string]time.Time{}
+	for uid, is := range p.Overridden {
+		seen[uid] = is.Seen
+	}
+	return seen
+}
+
 // plan assembles the plan from the findings and what is on the target.
 func (p *planner) plan() *Plan {
 	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
-		Epochs: map[string]int64{}, SourceSeen: p.Evidence.Seen}
+		Epochs: map[string]int64{}, SourceSeen: p.Evidence.Seen, OwnersSeen: p.ownersSeen()}
 	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
 		byUnit[n.Unit] = append(byUnit[n.Unit], n)

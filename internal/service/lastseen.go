@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -29,28 +30,51 @@ func (l lastSeen) of(ctx context.Context, source string) (at time.Time, interval
 	}
 	elsewhere, err := l.known(ctx, source)
 	if elsewhere.After(at) {
-		at = elsewhere
+		at, interval = elsewhere, longInterval
 	}
 	return at, interval, err
 }
 
+// longInterval stands for the interval of a schedule that is not known, of snapshots in another
+// store: a management cluster counts as seen recently for as long as one can.
+const longInterval = time.Hour
+
 // overridden adds to the answers of owners that the operator overrides when they were last seen, by
-// UID.
+// UID: by their ownership records as well.
 func (l lastSeen) overridden(ctx context.Context, dials map[string]preflight.Dial,
-	owners []object.Side) (map[string]preflight.Overridden, error) {
+	records []ownership.Record) (map[string]preflight.Overridden, error) {
 	out := map[string]preflight.Overridden{}
-	for _, by := range owners {
-		if _, done := out[by.UID]; done {
-			continue
+	for _, r := range records {
+		is, known := out[r.By.UID]
+		if !known {
+			var err error
+			if is, err = l.owner(ctx, r.By); err != nil {
+				return nil, err
+			}
+			is.Dial = dials[r.By.UID]
 		}
-		is := preflight.Overridden{Owner: by, Dial: dials[by.UID]}
-		var err error
-		if is.Seen, is.Interval, err = l.of(ctx, by.UID); err != nil {
-			return nil, err
+		if r.Trusted && r.Time.After(is.Seen) {
+			is.Seen = r.Time
 		}
-		out[by.UID] = is
+		out[r.By.UID] = is
 	}
 	return out, nil
+}
+
+// owner returns when the snapshots of an owner last showed that it lived. Where none of them can be
+// read, the storage says when it received the last one.
+func (l lastSeen) owner(ctx context.Context, by object.Side) (is preflight.Overridden, err error) {
+	is.Owner = by
+	if is.Seen, is.Interval, err = l.of(ctx, by.UID); err != nil || !is.Seen.IsZero() {
+		return is, err
+	}
+	listed, err := l.store.ListedSnapshots(ctx, by.UID)
+	for _, s := range listed {
+		if s.Modified.After(is.Seen) {
+			is.Seen, is.Interval = s.Modified.UTC(), longInterval
+		}
+	}
+	return is, err
 }
 
 // lastStored returns when the newest snapshot of a source in a store shows that the source lived,

@@ -1,15 +1,60 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
+
+// TestI1WhatShowsThatAnOwnerLives: its newest snapshot, in whichever store, its newest ownership
+// record that a trusted key signed, and where no snapshot can be read, when the storage received
+// it.
+func TestI1WhatShowsThatAnOwnerLives(t *testing.T) {
+	f := newOwnedFixture(t, true)
+	c := object.Side{Name: "c", UID: "uid-c"}
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for name, tt := range map[string]struct {
+		known    time.Time // of a snapshot
+		records  []ownership.Record
+		want     time.Time
+		interval time.Duration
+	}{
+		"nothing": {time.Time{}, []ownership.Record{{By: c}}, time.Time{}, 0},
+		"a snapshot in another store": {ago(time.Minute), []ownership.Record{{By: c, Trusted: true,
+			Time: ago(time.Hour)}}, ago(time.Minute), time.Hour},
+		"the newer one of its records": {ago(time.Hour), []ownership.Record{{By: c, Trusted: true,
+			Time: ago(time.Minute)}, {By: c, Trusted: true, Time: ago(time.Hour)}}, ago(time.Minute),
+			time.Hour},
+		"a record that anybody wrote": {time.Time{}, []ownership.Record{{By: c, Time: ago(time.Minute)}},
+			time.Time{}, 0},
+	} {
+		f.lastSeen = func(context.Context, string) (time.Time, error) { return tt.known, nil }
+		got, err := f.seen().overridden(t.Context(), map[string]preflight.Dial{"uid-c": {Refuses: true}},
+			tt.records)
+		if is := got["uid-c"]; err != nil || len(got) != 1 || is.Owner != c || !is.Dial.Refuses ||
+			!is.Seen.Equal(tt.want) || is.Interval != tt.interval {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+	f.lastSeen = nil
+	key := store.EnvelopeKey{Source: c.UID, ID: store.NewSnapshotID(), Time: ago(time.Hour)}
+	if err := f.bucket.Put(t.Context(), key.String(), []byte("of a format that is not known")); err != nil {
+		t.Fatal(err)
+	}
+	is, err := f.seen().owner(t.Context(), c)
+	if err != nil || is.Seen.Before(ago(time.Minute)) || is.Interval != time.Hour {
+		t.Errorf("a snapshot that cannot be read: got %+v, %v", is, err)
+	}
+}
 
 // TestI1ASnapshotInAnotherStoreShowsThatTheSourceWasSeen: the copy of a store is behind, and the
 // index of this host has a newer snapshot of the source, taken into the origin.

@@ -7,6 +7,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
@@ -43,10 +44,14 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 		return move.Ends{}, err
 	}
 	ends, err := move.NewEnds(ctx, source, target, st, location.Name, s.cfg.Rows)
-	ends.Overridden = func(ctx context.Context, owners ...object.Side) (
+	ends.Overridden = func(ctx context.Context, records ...ownership.Record) (
 		map[string]preflight.Overridden, error) {
+		var owners []object.Side
+		for _, r := range records {
+			owners = append(owners, r.By)
+		}
 		seen := lastSeen{store: st, known: epochMemory{s}.lastSeen}
-		return seen.overridden(ctx, s.dialer().dial(ctx, owners...), owners)
+		return seen.overridden(ctx, s.dialer().dial(ctx, owners...), records)
 	}
 	return ends, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -64,14 +65,34 @@ func (o *restoreInputs) beforeRelease(ctx context.Context, j *catalog.Journal, p
 	guard := &sourceGuard{o: o, plan: plan}
 	return func(ctx context.Context, u restore.Unit) error {
 		owner, err := guard.overridden(ctx, j, u)
-		if err := errors.Join(guard.check(ctx), err, guard.checkOwner(ctx, u, owner)); err != nil {
+		claimed, stateErr := j.State(ctx, ownStep(u.Name))
+		if err := errors.Join(err, stateErr); err != nil {
+			return err
+		}
+		asked := guard.checkOwner(ctx, u, owner)
+		if claimed == catalog.StepDone {
+			asked = rollBackFirst(asked)
+		}
+		if err := errors.Join(guard.check(ctx), asked); err != nil {
 			return err
 		}
 		if err := claim(ctx, j, plan, u); err != nil {
 			return err
 		}
-		return errors.Join(guard.checkAgain(ctx), guard.checkOwner(ctx, u, owner))
+		return errors.Join(guard.checkAgain(ctx), rollBackFirst(guard.checkOwner(ctx, u, owner)))
 	}, j.EmitFindings(ctx, findings)
+}
+
+// rollBackFirst adds to the hint of a finding about an owner that a rollback gives the record back:
+// once that names the target, another restore does not ask the owner any more.
+func rollBackFirst(err error) error {
+	if refused, ok := errors.AsType[*preflight.SourceError](err); ok {
+		f := refused.Finding
+		f.Hint += "; roll this operation back before you plan another restore: its record names the " +
+			"target now"
+		return &preflight.SourceError{Finding: f}
+	}
+	return err
 }
 
 func ownStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "own"} }

@@ -25,16 +25,17 @@ func (o *restoreInputs) sourceEvidence(ctx context.Context, spec restore.Spec,
 	}
 	s := preflight.Source{Side: source, Seen: seen, SeenBy: "its newest snapshot",
 		Interval: time.Duration(o.signed.Interval) * time.Second}
-	var others []object.Side
+	wanted := []object.Side{source}
+	var others []ownership.Record
 	for _, r := range owners {
 		switch {
 		case r.By.UID == source.UID && r.Trusted && r.Time.After(s.Seen):
 			s.Seen, s.SeenBy = r.Time, "the ownership record of operation "+r.Operation
 		case r.By.UID != source.UID && spec.Force.HasFor(object.CodeOwnedElsewhere, r.By):
-			others = append(others, r.By)
+			wanted, others = append(wanted, r.By), append(others, r)
 		}
 	}
-	dials := o.dialer.dial(ctx, append(others, source)...)
+	dials := o.dialer.dial(ctx, wanted...)
 	s.Dial = dials[source.UID]
 	overridden, err := o.seen().overridden(ctx, dials, others)
 	return s, overridden, err
@@ -72,8 +73,9 @@ type sourceGuard struct {
 	mu    sync.Mutex
 	asked time.Time // when the last question was begun
 	seen  time.Time // of the newest snapshot; read once
-	// owners is what was read once of owners that are overridden, by UID. Their dials do not count.
+	// owners is when owners that are overridden were last seen, by UID, as read at readAt.
 	owners map[string]preflight.Overridden
+	readAt map[string]time.Time
 	err    error
 	// answers: the source answered the last question.
 	answers bool
@@ -189,28 +191,35 @@ func (g *sourceGuard) checkOwner(ctx context.Context, u restore.Unit, by object.
 		return err
 	}
 	is.Dial = g.o.dialer.dial(ctx, by)[by.UID]
-	f, ok := is.AtWork(u.Name, time.Now())
-	if f = g.plan.Spec.Force.Override(f); !ok || f.Severity < object.Error {
-		return nil
+	for _, f := range is.AtWork(u.Name, time.Now()) {
+		if f = g.plan.Spec.Force.Override(f); f.Severity >= object.Error {
+			return &preflight.SourceError{Finding: f}
+		}
 	}
-	return &preflight.SourceError{Finding: f}
+	return nil
 }
 
-// owner returns when an owner was last seen.
+// owner returns when an owner was last seen, as it was dialAgain ago or less.
 func (g *sourceGuard) owner(ctx context.Context, by object.Side) (preflight.Overridden, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if is, ok := g.owners[by.UID]; ok {
-		return is, nil
+	if time.Since(g.readAt[by.UID]) < dialAgain {
+		return g.owners[by.UID], nil
 	}
-	is := preflight.Overridden{Owner: by}
-	var err error
-	if is.Seen, is.Interval, err = g.o.seen().of(ctx, by.UID); err != nil {
+	began := time.Now()
+	is, err := g.o.seen().owner(ctx, by)
+	if err != nil {
 		return is, err
 	}
-	if g.owners == nil {
-		g.owners = map[string]preflight.Overridden{}
+	if planned, ok := g.plan.OwnersSeen[by.UID]; ok { // by a record as well
+		is.Planned = &planned
+		if planned.After(is.Seen) {
+			is.Seen = planned
+		}
 	}
-	g.owners[by.UID] = is
+	if g.owners == nil {
+		g.owners, g.readAt = map[string]preflight.Overridden{}, map[string]time.Time{}
+	}
+	g.owners[by.UID], g.readAt[by.UID] = is, began
 	return is, nil
 }

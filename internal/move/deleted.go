@@ -1,0 +1,135 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// This file is about a workload cluster that somebody deletes on the source after the plan. Until
+// its batch is planned it leaves the move, and what was copied of it is removed, as after any
+// failure. From then on its copy may be whole, and the only one there is: the operator decides.
+
+// GoneError means that the Cluster of a unit of a batch is gone from the source.
+type GoneError struct{}
+
+func (GoneError) Error() string {
+	return "its Cluster is gone from the source, where it was paused"
+}
+
+// Hint says what the operator can do.
+func (GoneError) Hint() string {
+	return "find out who deleted it; a rollback of the operation removes its copy from the target, " +
+		"and its snapshots stay"
+}
+
+// HintKey names the command that rolls an operation back.
+func (GoneError) HintKey() object.HintKey { return object.HintRollback }
+
+// deletingError means that somebody deletes a workload cluster.
+type deletingError struct{ Cluster object.Ref }
+
+func (e *deletingError) Error() string { return e.Cluster.String() + " is being deleted" }
+
+// Hint says what the operator can do.
+func (e *deletingError) Hint() string {
+	return "let the deletion end: a resume leaves it out of the move then"
+}
+
+// isGone reports whether the source serves Clusters and has none of this name. A read that does not
+// find it does not say the first of these.
+func (m *run) isGone(ctx context.Context, cluster object.Ref) (bool, error) {
+	k, ok := kube.FindKind(m.Source.Kinds, cluster.GroupKind())
+	if !ok {
+		return false, nil
+	}
+	gone := true
+	_, err := m.Source.Reader.List(ctx, k, kube.ListOptions{Namespace: cluster.Namespace,
+		Metadata: true}, func(raw []byte) error {
+		if gjson.GetBytes(raw, "metadata.name").String() == cluster.Name {
+			gone = false
+		}
+		return nil
+	})
+	return gone && err == nil, err
+}
+
+// leaveGone takes a unit that failed before a batch had it out of the move when its Cluster is gone
+// from the source, and reports whether it did.
+func (m *run) leaveGone(ctx context.Context, unit string) bool {
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return false
+	}
+	if gone, err := m.isGone(ctx, ref); err != nil || !gone {
+		return false
+	}
+	err = m.undoPreCopy(ctx, unit)
+	if err == nil {
+		err = m.unpause(ctx, unit, false, catalog.UnitRolledBack)
+	}
+	if err == nil {
+		err = m.Journal.SetUnit(ctx, unit, catalog.UnitRolledBack, "")
+	}
+	if err != nil {
+		return false
+	}
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
+		Severity: object.Warning, Code: object.CodeDeletedOnSource, Ref: ref,
+		Message: "somebody deleted it on the source after the plan: it is not moved, and nothing that " +
+			"was copied of it is left on the target",
+		Hint: "if that was a mistake, restore it from a snapshot"}))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.results.gone[unit] = true
+	return true
+}
+
+// unpauseGone is unpauseIn for a unit whose Cluster is gone: what has a switch of its own may be
+// there. Nothing is given back that another management cluster has claimed (I1).
+func (m *run) unpauseGone(ctx context.Context, h *catalog.StepHandle, cluster object.Ref,
+	nodes []*graph.Node, state catalog.UnitState) error {
+	err := m.mayReturn(ctx, h.Step().Unit)
+	if err == nil {
+		err = m.policy.Allow(ctx, cluster) // somebody may make one of this name
+	}
+	if err == nil {
+		err = m.pauser.UnpauseOwn(ctx, nodes)
+	}
+	if err == nil {
+		err = h.Record(ctx, catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})
+	}
+	return errors.Join(err, h.SetUnit(state))
+}
+
+// handedOverAndGone reports whether a batch has a unit that is handed over, and whose Cluster
+// somebody deleted on the source before the move began to retire it.
+func (m *run) handedOverAndGone(ctx context.Context, b *batch, v *sourceCapture) (bool, error) {
+	for _, u := range b.Copy.Units {
+		ref, err := clusterRef(u.Name)
+		if err != nil {
+			return false, err
+		}
+		if u.Blocked || m.over(u.Name) || v.graph.Node(ref) != nil {
+			continue
+		}
+		retiring, err := m.Journal.State(ctx, retireStep(u.Name))
+		if err != nil {
+			return false, err
+		}
+		if retiring != "" {
+			continue
+		}
+		if by, err := m.handedOverBy(ctx, u); err != nil || by != "" {
+			return true, err
+		}
+	}
+	return false, nil
+}
