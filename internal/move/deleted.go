@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // This file is about a workload cluster that somebody deletes on the source after the plan. Until
@@ -83,13 +87,57 @@ func (m *run) leaveGone(ctx context.Context, unit string) bool {
 	}
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
 		Severity: object.Warning, Code: object.CodeDeletedOnSource, Ref: ref,
-		Message: "somebody deleted it on the source after the plan: it is not moved, and nothing that " +
-			"was copied of it is left on the target",
+		Message: "somebody deleted it on the source after the plan: it is not moved, and what was " +
+			"copied of it is removed from the target, except for what workload clusters share",
 		Hint: "if that was a mistake, restore it from a snapshot"}))
+	if unit == m.Tuning.Canary {
+		m.fail(ctx, "", fmt.Errorf("the canary %s was deleted on the source: a resume goes on without it",
+			unit))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.results.gone[unit] = true
 	return true
+}
+
+// hasLeft reports whether a unit has left the move, in this run or in an earlier one.
+func (m *run) hasLeft(unit string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.results.gone[unit] || m.Units[unit] == catalog.UnitRolledBack
+}
+
+// unpauseLeft gives back the switches that pauseShared has set on the source for units that have
+// left the move since, and for no others. What nobody uses would have moved with any unit.
+func (m *run) unpauseLeft(ctx context.Context) error {
+	var all []string
+	for _, u := range m.Plan.Copy.Units {
+		all = append(all, u.Name)
+	}
+	left := slices.DeleteFunc(m.pausedShared(m.Plan.Copy), func(o restore.Object) bool {
+		users := o.Users
+		if len(users) == 0 {
+			users = all
+		}
+		return slices.ContainsFunc(users, func(unit string) bool { return !m.hasLeft(unit) }) ||
+			slices.ContainsFunc(m.batches, func(b *batch) bool {
+				return slices.ContainsFunc(b.Copy.Shared.Objects,
+					func(of restore.Object) bool { return of.Ref == o.Ref })
+			})
+	})
+	if len(left) == 0 {
+		return nil
+	}
+	return m.Journal.Do(ctx, catalog.Step{Phase: "unpause-left"}, func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		free, err := m.notAtWork(ctx, left)
+		if err != nil {
+			return err
+		}
+		return m.changeShared(ctx, free, func(u *unstructured.Unstructured) (bool, error) {
+			return m.Rows.Unpause(u.Object), nil
+		})
+	})
 }
 
 // unpauseGone is unpauseIn for a unit whose Cluster is gone: what has a switch of its own may be
@@ -127,7 +175,7 @@ func (m *run) handedOverAndGone(ctx context.Context, b *batch, v *sourceCapture)
 		if retiring != "" {
 			continue
 		}
-		if by, err := m.handedOverBy(ctx, u); err != nil || by != "" {
+		if by, err := m.handedOverBy(ctx, u); err != nil || by == m.Operation {
 			return true, err
 		}
 	}

@@ -30,7 +30,7 @@ func (fx *fixture) unitState(unit string) catalog.UnitState {
 func TestAPIMoveOfWhatIsDeletedOnTheSource(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "deleted")
-	first, second, third := classyUnits[1], classyUnits[0], pausedUnit
+	first, second, third := classyUnits[0], classyUnits[1], pausedUnit
 	deletes := func(unit string) {
 		fx.remove(fx.at, func(name string) bool { return unitName(name) == unit })
 	}
@@ -43,6 +43,7 @@ func TestAPIMoveOfWhatIsDeletedOnTheSource(t *testing.T) {
 		return n
 	}
 
+	// It is alone in the first batch: that none of it comes on says nothing of the others.
 	e := fx.carryOut(fx.order(doMove), catalog.Succeeded, fx.whenOnce(first, "pause",
 		catalog.StepBegun, func() error {
 			deletes(first)
@@ -88,5 +89,27 @@ func TestAPIMoveOfWhatIsDeletedOnTheSource(t *testing.T) {
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
 	if n, left := on(1-fx.at, third), fx.live(fx.at); n == 0 || len(left) > 0 {
 		t.Errorf("%d objects are on the target, %d on the source", n, len(left))
+	}
+}
+
+// TestAPIMoveWhoseCanaryIsDeleted: the run ends, since nothing has shown that the target is well,
+// and a resume moves the others.
+func TestAPIMoveWhoseCanaryIsDeleted(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "canary")
+	unit := classyUnits[1]
+	o := fx.order(doMove)
+	o.Canary = fx.namespace + "/" + unit
+	e := fx.carryOut(o, catalog.Failed, fx.whenOnce(unit, "lock", catalog.StepBegun, func() error {
+		fx.remove(fx.at, func(name string) bool { return unitName(name) == unit })
+		return nil
+	}))
+	if !strings.Contains(e.Message, "the canary "+o.Canary+" was deleted") ||
+		!strings.Contains(e.Message, "not released: 2") {
+		t.Errorf("it ended with: %s", e.Message)
+	}
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	if left := fx.live(fx.at); len(left) > 0 {
+		t.Errorf("%d objects are left on the source", len(left))
 	}
 }

@@ -48,6 +48,12 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 	}
 	limited, cancel := m.limit(ctx, u)
 	defer cancel()
+	if state != catalog.StepDone {
+		// Before the step begins: what takes a hand-over back writes the record of the owner anew.
+		if err := m.checkOverridden(limited, u); err != nil {
+			return err
+		}
+	}
 	err = m.Journal.Do(ctx, handOverStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		if by, err := m.claimed(ctx, u); err != nil {
@@ -72,9 +78,6 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 			return context.Cause(limited)
 		}
 		if !m.Plan.Spec.NoFence {
-			if err := m.checkOverridden(ctx, u); err != nil {
-				return err
-			}
 			if err := ownership.Claim(ctx, m.Store, m.request(u)); err != nil {
 				return err
 			}
@@ -97,7 +100,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 // operator overrides may reconcile it: days may have passed since the plan.
 func (m *run) checkOverridden(ctx context.Context, u restore.Unit) error {
 	force := m.Plan.Spec.Force
-	if m.Overridden == nil || !force.Has(object.CodeOwnedElsewhere) {
+	if m.Overridden == nil || !force.Has(object.CodeOwnedElsewhere) || m.Plan.Spec.NoFence {
 		return nil
 	}
 	records, err := ownership.Of(ctx, m.Store, []string{u.WorkloadID})

@@ -158,6 +158,7 @@ func TestAPIMoveOfHosts(t *testing.T) {
 	t.Run("RolledBackLeavesWhatTheTargetUses", testHostAtWorkOnTheTarget)
 	t.Run("RolledBackEarlyLeavesWhatTheTargetUses", testHostOfAnotherMove)
 	t.Run("LeavesOutWhatCameIntoUse", testHostThatCameIntoUse)
+	t.Run("UnpausesThemWhenNothingIsLeftToMove", testHostsOfDeletedUnits)
 }
 
 // testMoveTouchesNoMachine: hosts are paused on the source before they are copied, the free one
@@ -343,5 +344,24 @@ func testHostThatCameIntoUse(t *testing.T) {
 	must(t, err)
 	if st.target[fx.freeHost()] != nil {
 		t.Error("it is on the target")
+	}
+}
+
+// testHostsOfDeletedUnits: somebody deletes all workload clusters of the source during a move,
+// which has paused the free host for them.
+func testHostsOfDeletedUnits(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	fx := newFixture(t, "hosts-left")
+	fx.makeHosts()
+	paused := 0
+	fx.carryOut(fx.order(doMove), catalog.Succeeded, fx.whenOnce(allUnits[0], "pause",
+		catalog.StepBegun, func() error {
+			paused = len(fx.hostsPaused())
+			fx.remove(fx.at, func(name string) bool { return unitName(name) != "" })
+			return nil
+		}))
+	if left := fx.hostsPaused(); paused == 0 || len(left) > 0 {
+		t.Errorf("%d hosts were paused, and %v still are", paused, left)
 	}
 }

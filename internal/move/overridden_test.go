@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
@@ -100,5 +101,15 @@ func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
 	if err := m.checkOverridden(t.Context(), u); err == nil ||
 		!strings.Contains(err.Error(), "came back after this operation was planned") {
 		t.Errorf("seen after the plan: %v", err)
+	}
+	_, m.Journal = newJournal(t, catalog.Options{})
+	err = m.handOver(t.Context(), u, &batch{}, newFlight([]string{u.Name}))
+	state, stateErr := m.Journal.State(t.Context(), handOverStep(u.Name))
+	if err == nil || state != "" || stateErr != nil {
+		t.Errorf("the hand-over is %q, so that the record is written anew: %v, %v", state, err, stateErr)
+	}
+	m.Plan.Spec.NoFence = true
+	if err := m.checkOverridden(t.Context(), u); err != nil {
+		t.Errorf("a move without records: %v", err)
 	}
 }

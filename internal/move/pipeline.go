@@ -83,7 +83,8 @@ func (m *run) beginBatches(ctx context.Context, groups [][]string) {
 			lists := p.readAhead(ctx, of, units)
 			flights := p.begin(ctx, of, units, lists)
 			p.forget()
-			if len(flights) == 0 && p.stuck(len(units)) { // none could be paused
+			units = slices.DeleteFunc(slices.Clone(units), p.hasLeft)
+			if len(flights) == 0 && len(units) > 0 && p.stuck(len(units)) { // none could be paused
 				break
 			}
 			p.unseen = append(p.unseen, flights...)
@@ -134,7 +135,8 @@ func (p *pipeline) makeReady(ctx context.Context, idle bool) bool {
 func (p *pipeline) awaitsCanary() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.Tuning.Canary != "" && len(p.groups) > 0 && !p.results.retired[p.Tuning.Canary]
+	return p.Tuning.Canary != "" && len(p.groups) > 0 && !p.results.retired[p.Tuning.Canary] &&
+		p.Units[p.Tuning.Canary] != catalog.UnitRolledBack // it had left before this run
 }
 
 // makeReady locks units, copies them, and then waits for the controllers that take long to

@@ -7,8 +7,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
+
+// TestACanaryThatHasLeftHoldsUpNoLaterRun: the run in which it is deleted ends, since nothing has
+// shown that the target is well.
+func TestACanaryThatHasLeftHoldsUpNoLaterRun(t *testing.T) {
+	m := &run{Tuning: restore.Tuning{Canary: "a/b"}, Units: map[string]catalog.UnitState{}}
+	m.results.gone = map[string]bool{"a/b": true}
+	p := &pipeline{run: m, groups: []*readyGroup{{}}}
+	if !m.enough(t.Context()) || !p.awaitsCanary() {
+		t.Errorf("the run goes on: enough %t, it awaits %t", m.enough(t.Context()), p.awaitsCanary())
+	}
+	m.results.gone, m.Units["a/b"] = nil, catalog.UnitRolledBack
+	if m.enough(t.Context()) || p.awaitsCanary() {
+		t.Errorf("the next run: enough %t, it awaits %t", m.enough(t.Context()), p.awaitsCanary())
+	}
+}
 
 // TestABatchTakesWhatIsReadyWithinASecond: units share a batch when they are ready within a second
 // and belong to one group, in the order of the plan, whichever was ready first; no batch waits for

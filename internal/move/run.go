@@ -171,6 +171,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	if err == nil {
 		err = m.retireShared(ctx)
 	}
+	if err == nil {
+		err = m.unpauseLeft(ctx)
+	}
 	if err != nil {
 		m.fail(ctx, "", err)
 	}
@@ -278,14 +281,15 @@ func (m *run) batchSize() int {
 	return min(cmp.Or(m.Tuning.Together, size), m.Tuning.Concurrency)
 }
 
-// enough reports whether no further batch is begun: the run is cancelled, the canary failed,
-// Tuning.MaxFailures is reached, or Machines came or went after a release. Units that a shared
-// object blocks do not count as failures.
+// enough reports whether no further batch is begun: the run is cancelled, the canary failed or
+// left, Tuning.MaxFailures is reached, or Machines came or went after a release. Units that a
+// shared object blocks do not count as failures.
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] ||
-		m.refused[m.Tuning.Canary] || m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
+		m.refused[m.Tuning.Canary] || m.Units[m.Tuning.Canary] == catalog.UnitBlocked ||
+		m.results.gone[m.Tuning.Canary])
 	return ctx.Err() != nil || canary || m.results.stopped || m.Tuning.MaxFailures > 0 &&
 		len(m.results.failed)-len(m.results.byShared) >= m.Tuning.MaxFailures
 }

@@ -157,7 +157,7 @@ func (m *run) lockAgain(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	by, err := m.handedOverBy(ctx, u)
-	if err == nil && by == "" {
+	if err == nil && by != m.Operation {
 		err = GoneError{}
 	}
 	return err

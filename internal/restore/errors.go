@@ -124,6 +124,9 @@ func (e *IncompleteError) Error() string {
 			text += ", stopped before the next release"
 		}
 		return fmt.Sprintf("%s; the first: %v", text, e.First)
+	case e.Left > 0:
+		return fmt.Sprintf("units not released: %d, blocked by pre-flight: %d; none failed", e.Left,
+			e.Blocked)
 	default:
 		return fmt.Sprintf("units blocked by pre-flight: %d; all others are restored", e.Blocked)
 	}

@@ -22,8 +22,10 @@ import (
 // earlier, see waitAtWork. With OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit, atWork func()) error {
 	err := r.unpauseFirst(ctx, u)
-	if err == nil {
+	if err == nil || r.accepted[u.Name] {
 		err = r.postFlight(ctx, u, atWork)
+	} else if machines := r.compareMachines(ctx, u); isMachines(machines) {
+		err = errors.Join(machines, err) // its controllers work
 	}
 	if err == nil {
 		err = r.resumeRemediation(ctx, u)
