@@ -88,7 +88,7 @@ func (m *run) leaveGone(ctx context.Context, unit string) bool {
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
 		Severity: object.Warning, Code: object.CodeDeletedOnSource, Ref: ref,
 		Message: "somebody deleted it on the source after the plan: it is not moved, and what was " +
-			"copied of it is removed from the target, except for what workload clusters share",
+			"copied of it is removed from the target",
 		Hint: "if that was a mistake, restore it from a snapshot"}))
 	if unit == m.Tuning.Canary {
 		m.fail(ctx, "", fmt.Errorf("the canary %s was deleted on the source: a resume goes on without it",
@@ -138,6 +138,36 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 			return m.Rows.Unpause(u.Object), nil
 		})
 	})
+}
+
+// removeLeft removes from the target the copies of shared objects that were made for units which
+// have left the move since, and that nothing there needs: nobody would release them. Those that the
+// source does not have any more stay.
+func (m *run) removeLeft(ctx context.Context) error {
+	left := slices.ContainsFunc(m.Plan.Copy.Units, func(u restore.Unit) bool {
+		return m.hasLeft(u.Name)
+	})
+	m.mu.Lock()
+	failed := m.results.first != nil
+	m.mu.Unlock()
+	if !left || failed || len(m.pre.plans) == 0 {
+		return nil
+	}
+	needed, err := m.usedOnTarget(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range m.batches {
+		for _, o := range b.Copy.Shared.Objects {
+			needed[o.Ref] = true
+		}
+	}
+	for _, p := range slices.Backward(m.pre.plans) {
+		if err := m.undoPlan(ctx, p, preCopyHooks(p), nil, true, needed); err != nil {
+			return fmt.Errorf("remove the copies of shared objects: %w", err)
+		}
+	}
+	return nil
 }
 
 // unpauseGone is unpauseIn for a unit whose Cluster is gone: what has a switch of its own may be

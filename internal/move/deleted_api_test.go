@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -31,6 +33,16 @@ func TestAPIMoveOfWhatIsDeletedOnTheSource(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "deleted")
 	first, second, third := classyUnits[0], classyUnits[1], pausedUnit
+	set := object.GroupKind{Group: "addons.cluster.x-k8s.io", Kind: "ClusterResourceSet"}
+	fx.fill(fx.kind(fx.at, set), `{"metadata":{"name":"of-one"},"spec":{"clusterSelector":{
+		"matchLabels":{"only":"one"}},"resources":[{"kind":"ConfigMap","name":"none"}]}}`)
+	fx.change(fx.at, fx.one("ClusterResourceSetBinding", first), func(u *unstructured.Unstructured) {
+		bindings, _, _ := unstructured.NestedSlice(u.Object, "spec", "bindings")
+		_ = unstructured.SetNestedSlice(u.Object, append(bindings,
+			map[string]any{"clusterResourceSetName": "of-one"}), "spec", "bindings")
+	})
+	must(t, fx.awaitQuiet())
+	copied := 0
 	deletes := func(unit string) {
 		fx.remove(fx.at, func(name string) bool { return unitName(name) == unit })
 	}
@@ -46,6 +58,11 @@ func TestAPIMoveOfWhatIsDeletedOnTheSource(t *testing.T) {
 	// It is alone in the first batch: that none of it comes on says nothing of the others.
 	e := fx.carryOut(fx.order(doMove), catalog.Succeeded, fx.whenOnce(first, "pause",
 		catalog.StepBegun, func() error {
+			for ref := range fx.live(1 - fx.at) {
+				if ref.Name == "of-one" {
+					copied++
+				}
+			}
 			deletes(first)
 			return nil
 		}))
@@ -56,17 +73,28 @@ func TestAPIMoveOfWhatIsDeletedOnTheSource(t *testing.T) {
 	if n, state := on(1-fx.at, first), fx.unitState(first); n > 0 || state != catalog.UnitRolledBack {
 		t.Errorf("%d objects of it are on the target, its state is %s", n, state)
 	}
-	if left := fx.live(fx.at); len(left) > 0 {
-		t.Errorf("%d objects are left on the source", len(left))
+	for ref := range fx.live(fx.at) {
+		if ref.Name != "of-one" {
+			t.Errorf("%s is left on the source", ref)
+		}
+	}
+	for ref, u := range fx.live(1 - fx.at) {
+		if ref.Name == "of-one" || capi.PausedByUs(u.Object) {
+			t.Errorf("%s is left on the target: %v", ref, u.GetAnnotations())
+		}
+	}
+	if copied == 0 {
+		t.Error("what only the first one used was not copied: the test shows nothing")
 	}
 
+	fx.remove(fx.at, func(name string) bool { return name == "of-one" })
 	fx.at = 1 - fx.at
 	must(t, fx.awaitQuiet())
 	o := fx.order(doMove)
 	o.Canary, o.Kill = fx.namespace+"/"+second, &notHandedOver
 	_, err := fx.run(o)
 	must(t, err)
-	copied := on(1-fx.at, second)
+	copied = on(1-fx.at, second)
 	deletes(second)
 	e = fx.carryOut(fx.order(doResume), catalog.Failed, nil)
 	u := fx.get(1-fx.at, clusterRef(fx.namespace, second))
@@ -111,5 +139,35 @@ func TestAPIMoveWhoseCanaryIsDeleted(t *testing.T) {
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
 	if left := fx.live(fx.at); len(left) > 0 {
 		t.Errorf("%d objects are left on the source", len(left))
+	}
+}
+
+// TestAPIMoveOfWhatIsBeingDeleted: a workload cluster that somebody is deleting is left to that. A
+// resume after the deletion removes from the source what it has shared with the others.
+func TestAPIMoveOfWhatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "deleting")
+	unit := classyUnits[1]
+	ref := clusterRef(fx.namespace, unit)
+	k := fx.kind(fx.at, ref.GroupKind())
+	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.whenOnce(unit, "pause", catalog.StepBegun,
+		func() error {
+			return fx.source().Writer().Delete(t.Context(), k, ref.Namespace, ref.Name,
+				fx.was[ref].GetUID(), "")
+		}))
+	if u := fx.get(fx.at, ref); !strings.Contains(e.Message, "is being deleted") || isPaused(u) ||
+		u.GetAnnotations()[capi.AnnotationOperation] != "" {
+		t.Errorf("it is paused: %v, annotated %v; the move ended with: %s", isPaused(u),
+			u.GetAnnotations(), e.Message)
+	}
+	fx.remove(fx.at, func(name string) bool { return unitName(name) == unit })
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	for ref := range fx.live(fx.at) {
+		t.Errorf("%s is left on the source", ref)
+	}
+	for ref, u := range fx.live(1 - fx.at) {
+		if capi.PausedByUs(u.Object) {
+			t.Errorf("%s is paused on the target", ref)
+		}
 	}
 }

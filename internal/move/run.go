@@ -3,6 +3,7 @@ package move
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -172,7 +173,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 		err = m.retireShared(ctx)
 	}
 	if err == nil {
-		err = m.unpauseLeft(ctx)
+		err = errors.Join(m.unpauseLeft(ctx), m.removeLeft(ctx))
 	}
 	if err != nil {
 		m.fail(ctx, "", err)

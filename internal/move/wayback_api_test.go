@@ -294,3 +294,43 @@ func TestAPIResumeWithoutSource(t *testing.T) {
 	must(t, err)
 	fx.report(append(stop(), fx.ended(false, st)...))
 }
+
+// TestAPIResumeSaysThatCopiesAreLeft: a rollback without the target gives one unit of a batch back,
+// of which another one is handed over. A resume moves that one, and says what is left of the first;
+// a rollback removes it.
+func TestAPIResumeSaysThatCopiesAreLeft(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "copies-left")
+	unit, handed := classyUnits[1], pausedUnit
+	fx.interruptBesideHandOver(unit, handed)
+	e, err := fx.run(fx.giveBack(false))
+	must(t, err)
+	if state := fx.unitState(unit); state != catalog.UnitGivenBack ||
+		!strings.Contains(e.Message, "cannot be rolled back") {
+		t.Errorf("it is %s; the rollback ended with: %s", state, e.Message)
+	}
+	e = fx.carryOut(fx.order(doResume), catalog.Failed, nil)
+	if state := fx.unitState(handed); state != catalog.UnitRetired ||
+		!strings.Contains(e.Message, "paused copies may be left") {
+		t.Errorf("the other one is %s; the resume ended with: %s", state, e.Message)
+	}
+	left := func() (n int) {
+		for ref := range fx.live(1 - fx.at) {
+			if unitName(ref.Name) == unit {
+				n++
+			}
+		}
+		return n
+	}
+	if left() == 0 {
+		t.Error("no copy is left: the test shows nothing")
+	}
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	st, err := fx.state()
+	must(t, err)
+	stays, _ := fx.split(unit)
+	fx.report(fx.checkStays(st.source, stays))
+	if n := left(); n > 0 {
+		t.Errorf("%d objects of its copy are left", n)
+	}
+}

@@ -100,8 +100,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeDeletedOnSource, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "Somebody deleted the workload cluster on the source after the move was planned. It " +
-				"is not moved, and what was copied of it is removed from the target, except for what " +
-				"workload clusters share.",
+				"is not moved, and what was copied of it is removed from the target.",
 			Next: "Nothing. If that was a mistake, restore it from a snapshot.",
 		},
 		{
