@@ -47,8 +47,8 @@ func (e *deletingError) Hint() string {
 	return "let the deletion end: a resume leaves it out of the move then"
 }
 
-// isGone reports whether the source serves Clusters and has none of this name. A read that does not
-// find it does not say the first of these.
+// isGone reports whether the source serves Clusters and has none of this name. It lists them, since
+// a GET is answered with 404 also when the kind is not served.
 func (m *run) isGone(ctx context.Context, cluster object.Ref) (bool, error) {
 	k, ok := kube.FindKind(m.Source.Kinds, cluster.GroupKind())
 	if !ok {

@@ -49,7 +49,8 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 	limited, cancel := m.limit(ctx, u)
 	defer cancel()
 	if state != catalog.StepDone {
-		// Before the step begins: what takes a hand-over back writes the record of the owner anew.
+		// Before the step begins: takeBackHandOver writes a record that names the source once it has
+		// begun, and the overridden owner would not be asked any more.
 		if err := m.checkOverridden(limited, u); err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
 	err = m.handOver(t.Context(), u, &batch{}, newFlight([]string{u.Name}))
 	state, stateErr := m.Journal.State(t.Context(), handOverStep(u.Name))
 	if err == nil || state != "" || stateErr != nil {
-		t.Errorf("the hand-over is %q, so that the record is written anew: %v, %v", state, err, stateErr)
+		t.Errorf("the step of the hand-over has begun, with the state %q: %v, %v", state, err, stateErr)
 	}
 	m.Plan.Spec.NoFence = true
 	if err := m.checkOverridden(t.Context(), u); err != nil {

@@ -172,7 +172,7 @@ func TestI1AnOwnerThatCameBackAfterThePlanIsNotOverridden(t *testing.T) {
 // TestOnlyATrustedRecordOfAnotherIsOverridden: also where an old record was put back, which the
 // operator has answered for.
 func TestOnlyATrustedRecordOfAnotherIsOverridden(t *testing.T) {
-	c := object.Side{Name: "c", UID: "uc"}
+	c, source := object.Side{Name: "c", UID: "uc"}, object.Side{Name: "c", UID: "ua"}
 	force := object.Forced{object.CodeOwnedElsewhere: "c", object.CodeEpochWentBack: ""}
 	for name, tt := range map[string]struct {
 		record ownership.Record
@@ -183,7 +183,7 @@ func TestOnlyATrustedRecordOfAnotherIsOverridden(t *testing.T) {
 		"went back":         {ownership.Record{By: c, Epoch: 2, Seen: 3, Trusted: true}, force, c},
 		"not overridden":    {ownership.Record{By: c, Epoch: 2, Trusted: true}, nil, object.Side{}},
 		"anybody's":         {ownership.Record{By: c, Epoch: 2}, force, object.Side{}},
-		"of the source":     {ownership.Record{By: object.Side{Name: "c", UID: "ua"}, Epoch: 2, Trusted: true}, force, object.Side{}},
+		"of the source":     {ownership.Record{By: source, Epoch: 2, Trusted: true}, force, object.Side{}},
 		"there is none":     {ownership.Record{}, force, object.Side{}},
 		"cannot be decoded": {ownership.Record{Damaged: errors.New("damaged"), By: c}, force, object.Side{}},
 	} {
