@@ -49,8 +49,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch, f *flight)
 	limited, cancel := m.limit(ctx, u)
 	defer cancel()
 	if state != catalog.StepDone {
-		// Before the step begins: takeBackHandOver writes a record that names the source once it has
-		// begun, and the overridden owner would not be asked any more.
+		// Before the step begins, so that a refusal leaves no hand-over that has to be taken back.
 		if err := m.checkOverridden(limited, u); err != nil {
 			return err
 		}
@@ -110,10 +109,15 @@ func (m *run) checkOverridden(ctx context.Context, u restore.Unit) error {
 	}
 	by := preflight.Owners{Records: records, Force: force,
 		Expected: []string{m.Plan.Source.UID, m.Plan.Target.UID}}.Overrides(u.WorkloadID)
+	record := records[u.WorkloadID]
+	if by.UID == "" { // the record names the source once a hand-over that had begun was taken back
+		by = m.Plan.Copy.Overridden[u.WorkloadID]
+		record = ownership.Record{By: by}
+	}
 	if by.UID == "" {
 		return nil
 	}
-	owners, err := m.Overridden(ctx, records[u.WorkloadID])
+	owners, err := m.Overridden(ctx, record)
 	if err != nil {
 		return err
 	}

@@ -80,12 +80,12 @@ func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
 		Workload: u.Name, To: sideOf("c"), Operation: "0123456789ab"}); err != nil {
 		t.Fatal(err)
 	}
-	seen := time.Now().Add(-2 * time.Hour)
+	seen, trusted := time.Now().Add(-2*time.Hour), true
 	m := &run{Plan: &Plan{Source: sideOf("a"), Target: sideOf("b")}}
 	m.Store = st
 	m.Overridden = func(_ context.Context, records ...ownership.Record) (
 		map[string]preflight.Overridden, error) {
-		if len(records) != 1 || records[0].By != sideOf("c") || !records[0].Trusted {
+		if len(records) != 1 || records[0].By != sideOf("c") || records[0].Trusted != trusted {
 			t.Errorf("asked of %+v", records)
 		}
 		return map[string]preflight.Overridden{"uid-c": {Owner: sideOf("c"), Seen: seen}}, nil
@@ -107,6 +107,17 @@ func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
 	state, stateErr := m.Journal.State(t.Context(), handOverStep(u.Name))
 	if err == nil || state != "" || stateErr != nil {
 		t.Errorf("the step of the hand-over has begun, with the state %q: %v, %v", state, err, stateErr)
+	}
+	m.Plan.Copy.Overridden = map[string]object.Side{u.WorkloadID: sideOf("c")}
+	if _, err := ownership.ClaimBack(t.Context(), st, ownership.Request{WorkloadID: u.WorkloadID,
+		Workload: u.Name, From: sideOf("a"), To: sideOf("b"), Operation: "0123456789ac", Epoch: 1,
+		Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	trusted = false // the record of the owner is gone
+	if err := m.checkOverridden(t.Context(), u); err == nil ||
+		!strings.Contains(err.Error(), "came back after this operation was planned") {
+		t.Errorf("seen after the plan, when the record names the source: %v", err)
 	}
 	m.Plan.Spec.NoFence = true
 	if err := m.checkOverridden(t.Context(), u); err != nil {

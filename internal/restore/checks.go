@@ -86,11 +86,7 @@ func (p *planner) clusters() (units []string) {
 // checkOwnership: a workload cluster that was handed over to another management cluster is not
 // restored from an old snapshot of its owner before that.
 func checkOwnership(_ context.Context, p *planner) error {
-	owners := preflight.Owners{Records: p.Owners, Force: p.Spec.Force,
-		Expected: []string{p.Source.Source.UID, p.Target.UID},
-		Elsewhere: "it was moved or restored there; work with that management cluster, or take it over " +
-			"when that one is gone for good",
-		Damaged: "find out to which management cluster it belongs"}
+	owners := p.owners()
 	for n := range p.active {
 		if n.GroupKind() != capi.Cluster {
 			continue
@@ -107,6 +103,14 @@ func checkOwnership(_ context.Context, p *planner) error {
 		}
 	}
 	return nil
+}
+
+func (p *planner) owners() preflight.Owners {
+	return preflight.Owners{Records: p.Owners, Force: p.Spec.Force,
+		Expected: []string{p.Source.Source.UID, p.Target.UID},
+		Elsewhere: "it was moved or restored there; work with that management cluster, or take it over " +
+			"when that one is gone for good",
+		Damaged: "find out to which management cluster it belongs"}
 }
 
 // raiseEpochs adds to the ownership records the epochs that the Clusters carry: the bucket may show

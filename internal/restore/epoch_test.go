@@ -108,6 +108,9 @@ func TestI1AnOverriddenOwnerThatMayBeAtWorkBlocksItsUnit(t *testing.T) {
 		if tt.force != nil && !p.OwnersSeen[owner.UID].Equal(tt.seen) {
 			t.Errorf("%s: the plan says that it was seen at %s", name, p.OwnersSeen[owner.UID])
 		}
+		if (p.Overridden["w-1"] == owner) != (tt.force != nil) || len(p.Overridden) > 1 {
+			t.Errorf("%s: the plan overrides %v", name, p.Overridden)
+		}
 		in.Spec.NoRelease = true
 		if p, err = NewPlan(t.Context(), in); err != nil || tt.force != nil && len(errorsOf(p)) > 0 {
 			t.Errorf("%s, and nothing is released: %q, %v", name, errorsOf(p), err)

@@ -92,6 +92,9 @@ type Plan struct {
 	SourceSeen time.Time `json:"sourceSeen,omitzero"`
 	// OwnersSeen is the same of management clusters whose ownership records are overridden, by UID.
 	OwnersSeen map[string]time.Time `json:"ownersSeen,omitempty"`
+	// Overridden are these management clusters by id of the workload cluster; nil in plans of version
+	// 0.4 and older.
+	Overridden map[string]object.Side `json:"overridden,omitempty"`
 	// FromMarks: it is the plan of a rollback from marks (Marks), and Lost are the operations
 	// that made what it removes. Nothing of it is ever restored.
 	FromMarks bool     `json:"fromMarks,omitempty"`

@@ -42,6 +42,12 @@ func (p *planner) plan() *Plan {
 		if o, ok := p.Owners[u.WorkloadID]; ok {
 			plan.Epochs[u.WorkloadID] = o.Highest()
 		}
+		if by := p.owners().Overrides(u.WorkloadID); by.UID != "" {
+			if plan.Overridden == nil {
+				plan.Overridden = map[string]object.Side{}
+			}
+			plan.Overridden[u.WorkloadID] = by
+		}
 		if epoch := p.OriginEpochs[u.WorkloadID]; epoch > 0 {
 			if plan.OriginEpochs == nil {
 				plan.OriginEpochs = map[string]int64{}
