@@ -63,7 +63,8 @@ interrupted before any change.`,
 					return err
 				}
 				// The run is an operation of its own, which is "latest" then.
-				resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: args[0]})
+				resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: args[0],
+					Kinds: []string{kindRestore}})
 				if err != nil {
 					return err
 				}

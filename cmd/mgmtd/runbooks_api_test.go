@@ -86,6 +86,12 @@ func typeOutage(t *testing.T, dir string) {
 	// There is no terminal to ask on.
 	steps = regexp.MustCompile(`(?m)restore run .*$`).ReplaceAllString(steps, "$0 --yes")
 	// Its last snapshot is seconds old.
+	const afterwards = "mgmtctl --standalone snapshot create --source-kubeconfig target.kubeconfig"
+	text, err := os.ReadFile("../../docs/outage.md")
+	if err != nil || !strings.Contains(string(text), "`"+afterwards+"`") {
+		t.Errorf("docs/outage.md does not say %s: %v", afterwards, err)
+	}
+	steps += afterwards + "\n"
 	steps = strings.ReplaceAll(steps, "--source-is-gone",
 		"--source-is-gone --force source-seen-recently")
 	says(t, typed(t, dir, withFile+steps), "trusted", "2 released", "succeeded")
