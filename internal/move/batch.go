@@ -324,8 +324,14 @@ func (m *run) load(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
-	if gone {
-		return m.loadFromStore(ctx, b)
+	if len(gone) > 0 {
+		err := m.loadFromStore(ctx, b)
+		if _, locked := errors.AsType[*store.KeyError](err); !locked {
+			return err
+		}
+		for _, unit := range gone { // the source has the others
+			m.fail(ctx, unit, &unreadableError{err})
+		}
 	}
 	b.contents = v.contents
 	return nil

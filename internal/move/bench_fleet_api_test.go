@@ -33,8 +33,10 @@ import (
 // themselves (floor), and together with the acknowledgements (floor-acks), both measured before
 // these controllers begin, what the source served in bytes of one capture (captures), the memory of
 // the process, and how many times as long clusterctl takes to move the fleet back (clusterctl).
+// With MGMTD_BENCH_MOVE_ONLY it leaves out the floors and clusterctl, which take longer than the
+// move.
 func BenchmarkMoveFleet(b *testing.B) {
-	units := 100
+	units, moveOnly := 100, os.Getenv("MGMTD_BENCH_MOVE_ONLY") != ""
 	if text := os.Getenv("MGMTD_BENCH_UNITS"); text != "" {
 		var err error
 		units, err = strconv.Atoi(text)
@@ -53,8 +55,11 @@ func BenchmarkMoveFleet(b *testing.B) {
 		fx.sides[i] = s
 	}
 	fx.makeStore()
-	copies := fx.copies()
-	floor, withAcks := fx.floor(copies, "floor", 0), fx.floor(copies, "floor-acks", acknowledgements)
+	var floor, withAcks time.Duration
+	if !moveOnly {
+		copies := fx.copies()
+		floor, withAcks = fx.floor(copies, "floor", 0), fx.floor(copies, "floor-acks", acknowledgements)
+	}
 	for i := range fx.sides {
 		servers.Acknowledge(b, i) // not before, since a controller would write to what the floors send
 	}
@@ -75,11 +80,14 @@ func BenchmarkMoveFleet(b *testing.B) {
 		if e.State != string(catalog.Succeeded) {
 			b.Fatalf("%s: %s %v", e.State, e.Message, e.Findings)
 		}
-		b.ReportMetric(float64(floor)*float64(objects)/float64(took), "floor")
-		b.ReportMetric(float64(withAcks)*float64(objects)/float64(took), "floor-acks")
 		b.ReportMetric((listBytes(b, 0)-began)/capture, "captures")
 		b.ReportMetric(float64(e.Peak)/(1<<20), "MiB-peak")
 		b.ReportMetric(float64(objects), "objects")
+		if moveOnly {
+			continue
+		}
+		b.ReportMetric(float64(floor)*float64(objects)/float64(took), "floor")
+		b.ReportMetric(float64(withAcks)*float64(objects)/float64(took), "floor-acks")
 		fx.at = 1
 		b.ReportMetric(float64(fx.clusterctl())/float64(took), "clusterctl")
 	}

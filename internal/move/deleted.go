@@ -65,6 +65,20 @@ func (m *run) isGone(ctx context.Context, cluster object.Ref) (bool, error) {
 	return gone && err == nil, err
 }
 
+// checkGone returns nil when a Cluster that the source did not find is gone from there, and else
+// the error of that, notFound, or why the source cannot tell.
+func (m *run) checkGone(ctx context.Context, unit string, notFound error) error {
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return err
+	}
+	gone, err := m.isGone(ctx, ref)
+	if err == nil && !gone {
+		err = notFound
+	}
+	return err
+}
+
 // leaveGone takes a unit that failed before a batch had it out of the move when its Cluster is gone
 // from the source, and reports whether it did.
 func (m *run) leaveGone(ctx context.Context, unit string) bool {
@@ -88,7 +102,7 @@ func (m *run) leaveGone(ctx context.Context, unit string) bool {
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
 		Severity: object.Warning, Code: object.CodeDeletedOnSource, Ref: ref,
 		Message: "somebody deleted it on the source after the plan: it is not moved, and what was " +
-			"copied of it is removed from the target",
+			"copied of it alone is removed from the target",
 		Hint: "if that was a mistake, restore it from a snapshot"}))
 	if unit == m.Tuning.Canary {
 		m.fail(ctx, "", fmt.Errorf("the canary %s was deleted on the source: a resume goes on without it",
@@ -128,8 +142,8 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 	if len(left) == 0 {
 		return nil
 	}
-	return m.Journal.Do(ctx, catalog.Step{Phase: "unpause-left"}, func(ctx context.Context,
-		_ *catalog.StepHandle) error {
+	step := catalog.Step{Phase: "unpause-left", Wave: m.Attempt} // others may have left since the last
+	return m.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
 		free, err := m.notAtWork(ctx, left)
 		if err != nil {
 			return err
@@ -140,31 +154,48 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 	})
 }
 
-// removeLeft removes from the target the copies of shared objects that were made for units which
-// have left the move since, and that nothing there needs: nobody would release them. Those that the
-// source does not have any more stay.
-func (m *run) removeLeft(ctx context.Context) error {
-	left := slices.ContainsFunc(m.Plan.Copy.Units, func(u restore.Unit) bool {
-		return m.hasLeft(u.Name)
-	})
-	m.mu.Lock()
-	failed := m.results.first != nil
-	m.mu.Unlock()
-	if !left || failed || len(m.pre.plans) == 0 {
-		return nil
-	}
-	needed, err := m.usedOnTarget(ctx)
-	if err != nil {
-		return err
-	}
-	for _, b := range m.batches {
-		for _, o := range b.Copy.Shared.Objects {
-			needed[o.Ref] = true
+// isForLeft reports whether a shared object was copied for units alone that have left the move.
+// o is as the plan of some copy has it: the other plans may know of further users.
+func (m *run) isForLeft(o restore.Object) bool {
+	users := slices.Clone(o.Users)
+	for _, p := range append(m.copies(), &batch{Copy: m.Plan.Copy}) {
+		for _, other := range p.Copy.Shared.Objects {
+			if other.Ref == o.Ref {
+				users = append(users, other.Users...)
+			}
 		}
 	}
-	for _, p := range slices.Backward(m.pre.plans) {
-		if err := m.undoPlan(ctx, p, preCopyHooks(p), nil, true, needed); err != nil {
-			return fmt.Errorf("remove the copies of shared objects: %w", err)
+	return len(users) > 0 &&
+		!slices.ContainsFunc(users, func(unit string) bool { return !m.hasLeft(unit) })
+}
+
+// reportKept reports the copies of shared objects that were made for units alone that have left the
+// move since. They stay as they are, since something there may have come to use them: an operation
+// that works beside this one, in particular.
+func (m *run) reportKept(ctx context.Context) error {
+	reported := map[object.Ref]bool{}
+	for _, p := range m.copies() {
+		for _, o := range p.Copy.Shared.Objects {
+			if reported[o.Ref] || o.Action != restore.Create ||
+				o.GroupKind() == kube.NamespaceKind.GroupKind || !m.isForLeft(o) {
+				continue
+			}
+			reported[o.Ref] = true
+			there, err := on(ctx, m.Target, o.Ref)
+			if err != nil {
+				return err
+			}
+			if there == nil {
+				continue
+			}
+			if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
+				Severity: object.Warning, Code: object.CodeSharedKept, Ref: o.Ref,
+				Message: "it was copied to the target for a workload cluster that is not moved any more, " +
+					"and stays there as it is",
+				Hint: "it does no harm; an operation that restores or moves that workload cluster later " +
+					"adopts it"})); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -187,27 +218,48 @@ func (m *run) unpauseGone(ctx context.Context, h *catalog.StepHandle, cluster ob
 	return errors.Join(err, h.SetUnit(state))
 }
 
-// handedOverAndGone reports whether a batch has a unit that is handed over, and whose Cluster
-// somebody deleted on the source before the move began to retire it.
-func (m *run) handedOverAndGone(ctx context.Context, b *batch, v *sourceCapture) (bool, error) {
+// handedOverAndGone returns the units of a batch that are handed over, and whose Clusters somebody
+// deleted on the source before the move began to retire them.
+func (m *run) handedOverAndGone(ctx context.Context, b *batch, v *sourceCapture) (units []string,
+	err error) {
 	for _, u := range b.Copy.Units {
 		ref, err := clusterRef(u.Name)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if u.Blocked || m.over(u.Name) || v.graph.Node(ref) != nil {
 			continue
 		}
 		retiring, err := m.Journal.State(ctx, retireStep(u.Name))
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if retiring != "" {
 			continue
 		}
-		if by, err := m.handedOverBy(ctx, u); err != nil || by == m.Operation {
-			return true, err
+		by, err := m.handedOverBy(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		if by == m.Operation {
+			units = append(units, u.Name)
 		}
 	}
-	return false, nil
+	return units, nil
 }
+
+// unreadableError means that the contents of a unit are in its snapshot only, and that no identity
+// opens it.
+type unreadableError struct{ err error }
+
+func (e *unreadableError) Error() string {
+	return "its Cluster is gone from the source, and its snapshot cannot be read: " + e.err.Error()
+}
+
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// Hint says what to do next.
+func (e *unreadableError) Hint() string { return "resume with an identity that opens the snapshot" }
+
+// HintKey names the command.
+func (e *unreadableError) HintKey() object.HintKey { return object.HintResumeWithIdentity }

@@ -47,13 +47,20 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	if _, incomplete := errors.AsType[*restore.IncompleteError](err); err != nil && !incomplete {
 		return err
 	}
-	owners, err := m.ownersOf(ctx, units)
+	there := slices.DeleteFunc(slices.Clone(units), func(unit string) bool {
+		ref, err := clusterRef(unit)
+		return err == nil && v.graph.Node(ref) == nil // each leaves when its turn comes
+	})
+	if len(there) == 0 {
+		return nil
+	}
+	owners, err := m.ownersOf(ctx, there)
 	if err != nil {
 		return err
 	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: v.contents,
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   m.Plan.Spec.copySpec(units), Owners: owners, Asked: m.askedAbout(units)})
+		Spec:   m.specIn(v.graph, there, nil), Owners: owners, Asked: m.askedAbout(there)})
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (fx *fixture) makeStore() {
 	_, err := store.Keygen(filepath.Join(fx.dir, "keys"), time.Now())
 	must(fx.t, err)
 	fx.store, err = openStore(fx.t.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")),
-		true)
+		true, true)
 	must(fx.t, err)
 }
 

@@ -212,6 +212,9 @@ func (m *run) removeCopy(ctx context.Context, h *catalog.StepHandle, b *batch,
 	if err := m.pauser.Change(ctx, ref, func(live *unstructured.Unstructured) (bool, error) {
 		return false, m.mayWrite(u.Name, live) // another run may work on the copy
 	}); apierrors.IsNotFound(err) {
+		if err := m.checkGone(ctx, u.Name, err); err != nil {
+			return err
+		}
 		return GoneError{}
 	} else if err != nil {
 		return err

@@ -159,6 +159,7 @@ func TestAPIMoveOfHosts(t *testing.T) {
 	t.Run("RolledBackEarlyLeavesWhatTheTargetUses", testHostOfAnotherMove)
 	t.Run("LeavesOutWhatCameIntoUse", testHostThatCameIntoUse)
 	t.Run("UnpausesThemWhenNothingIsLeftToMove", testHostsOfDeletedUnits)
+	t.Run("UnpausesThemAfterACrashAsWell", testHostsOfDeletedUnitsAfterACrash)
 }
 
 // testMoveTouchesNoMachine: hosts are paused on the source before they are copied, the free one
@@ -363,5 +364,24 @@ func testHostsOfDeletedUnits(t *testing.T) {
 		}))
 	if left := fx.hostsPaused(); paused == 0 || len(left) > 0 {
 		t.Errorf("%d hosts were paused, and %v still are", paused, left)
+	}
+}
+
+// testHostsOfDeletedUnitsAfterACrash: the same, and the run dies right before that, once it has
+// paused the host that a Machine uses. The capture of the resume does not show whose host it is.
+func testHostsOfDeletedUnitsAfterACrash(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	fx := newFixture(t, "hosts-crash")
+	fx.makeHosts()
+	o := fx.order(doMove)
+	o.Kill = &kill{Point: inside, Step: "ns/" + classyUnits[0] + "/pause", Write: 2, Answered: true}
+	_, err := fx.run(o)
+	must(t, err)
+	paused := fx.hostsPaused()
+	fx.remove(fx.at, func(name string) bool { return unitName(name) != "" && name != usedHost })
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	if left := fx.hostsPaused(); !slices.Contains(paused, usedHost) || len(left) > 0 {
+		t.Errorf("%v were paused, and %v still are", paused, left)
 	}
 }

@@ -72,6 +72,8 @@ type order struct {
 	WithoutSource bool
 	// Unsigned: the signing key is missing, and the operator goes on without the mirror.
 	Unsigned bool
+	// NoIdentity: the operator gives none.
+	NoIdentity bool
 }
 
 func (k kill) String() string {
@@ -150,17 +152,20 @@ func peakMemory() (bytes int64) {
 	return bytes
 }
 
-// openStore opens the store of a fixture in a bucket, or makes it.
-func openStore(ctx context.Context, dir string, b bucket.Bucket, signed bool) (*store.Store,
-	error) {
+// openStore opens the store of a fixture in a bucket, or makes it. It signs, and reads what is
+// encrypted, if the operator gives the keys.
+func openStore(ctx context.Context, dir string, b bucket.Bucket, signed, identity bool) (
+	*store.Store, error) {
 	recipient, err := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
 	if err != nil {
 		return nil, err
 	}
 	options := store.KeyOptions{
-		IdentityFiles:   []string{filepath.Join(dir, "keys", "identity.txt")}, // to take over
 		Recipients:      []string{string(bytes.TrimSpace(recipient))},
 		TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")},
+	}
+	if identity {
+		options.IdentityFiles = []string{filepath.Join(dir, "keys", "identity.txt")}
 	}
 	if signed {
 		options.SigningKeyFile = filepath.Join(dir, "keys", "signing.key")
@@ -179,7 +184,7 @@ func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
 	if !o.WithoutStore {
 		st, err = openStore(ctx, o.Dir,
 			&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w},
-			!o.Unsigned)
+			!o.Unsigned, !o.NoIdentity)
 	}
 	if err != nil {
 		return move.Ends{}, err

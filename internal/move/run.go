@@ -49,6 +49,8 @@ type run struct {
 	// namespaces are those in which the plan has objects of each unit. The run has the plan of units
 	// without their objects: their batches have newer ones.
 	namespaces map[string][]string
+	// switches are the objects of each unit in the plan that have a switch of their own.
+	switches map[string][]object.Ref
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
 	// accepted are the units whose state on the target the operator accepts.
@@ -110,7 +112,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		captures: capturesOf(o.Source, capture.Narrow{}), began: time.Now(),
 		policy:     policyOf(o.Source),
 		returns:    policyOf(o.Target),
-		namespaces: map[string][]string{}, asked: map[string][]object.Ref{},
+		namespaces: map[string][]string{}, switches: map[string][]object.Ref{},
+		asked:   map[string][]object.Ref{},
 		refused: map[string]bool{}, accepted: map[string]bool{},
 		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
 		switched: map[string]map[string]*graph.Node{},
@@ -173,7 +176,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 		err = m.retireShared(ctx)
 	}
 	if err == nil {
-		err = errors.Join(m.unpauseLeft(ctx), m.removeLeft(ctx))
+		err = errors.Join(m.unpauseLeft(ctx), m.reportKept(ctx))
 	}
 	if err != nil {
 		m.fail(ctx, "", err)

@@ -67,6 +67,9 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch, f *flight) {
 	}
 	all := slices.Clone(todo.Units)
 	for _, u := range todo.Units {
+		if m.hasFailed(u.Name) {
+			continue
+		}
 		m.continueClock(u.Name)
 		if err := m.lockAgain(ctx, u); err != nil {
 			m.fail(ctx, u.Name, err)
@@ -155,6 +158,9 @@ func (m *run) lockAgain(ctx context.Context, u restore.Unit) error {
 	err = m.holdLock(ctx, u.Name, handedOver == catalog.StepDone)
 	if !apierrors.IsNotFound(err) {
 		return err
+	}
+	if goneErr := m.checkGone(ctx, u.Name, err); goneErr != nil {
+		return goneErr
 	}
 	by, err := m.handedOverBy(ctx, u)
 	if err == nil && by != m.Operation {

@@ -17,6 +17,7 @@ func (m *run) leaveObjects() {
 	plan.Copy.Units = slices.Clone(plan.Copy.Units)
 	for i, u := range plan.Copy.Units {
 		m.namespaces[u.Name] = namespacesIn(u)
+		m.switches[u.Name] = m.switchesIn(u)
 		plan.Copy.Units[i].Objects = nil
 	}
 	m.Plan = &plan
@@ -27,6 +28,17 @@ func namespacesIn(u restore.Unit) (found []string) {
 	for _, o := range u.Objects {
 		if o.Namespace != "" && !slices.Contains(found, o.Namespace) {
 			found = append(found, o.Namespace)
+		}
+	}
+	return found
+}
+
+// switchesIn returns the objects of a unit that have a switch of their own, in the order of a plan.
+func (m *run) switchesIn(u restore.Unit) (found []object.Ref) {
+	for _, o := range u.Objects {
+		row := m.Rows.Row(o.GroupKind())
+		if o.GroupKind() != capi.Cluster && (row.Pause.Order() > 0 || row.PausesFirst()) {
+			found = append(found, o.Ref)
 		}
 	}
 	return found

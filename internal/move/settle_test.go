@@ -31,7 +31,7 @@ func TestARetiredBatchHasWhatTheEndOfTheRunNeeds(t *testing.T) {
 		}
 	}
 	plan := &Plan{Copy: restore.Plan{Units: slices.Clone(b.Copy.Units)}}
-	m := &run{Plan: plan, namespaces: map[string][]string{},
+	m := &run{Plan: plan, namespaces: map[string][]string{}, switches: map[string][]object.Ref{},
 		asked: map[string][]object.Ref{"": {class}, "ns/a": {class}, "ns/b": {class}},
 		pre: preCopies{uids: map[string]map[object.Ref]string{"ns/a": {}, "ns/b": {}},
 			plans: []*batch{{Copy: restore.Plan{Units: slices.Clone(b.Copy.Units)}}}},

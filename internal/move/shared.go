@@ -74,8 +74,8 @@ func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]
 	todo.Units = nil // their states are in released
 	for i := range todo.Shared.Objects {
 		o := &todo.Shared.Objects[i]
-		if seen[o.Ref] && o.Late {
-			o.Action = restore.Skip // an earlier batch creates it
+		if seen[o.Ref] && o.Late || m.isForLeft(*o) {
+			o.Action = restore.Skip // an earlier batch creates it, or only the source has its users
 		}
 		seen[o.Ref] = true
 		o.Users = append(slices.Clone(o.Users), users[o.Ref]...)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -102,11 +103,32 @@ func (m *run) switchedOf(ctx context.Context, unit string) (object.Ref, []*graph
 	nodes := slices.Collect(maps.Values(switched))
 	m.mu.Unlock()
 	if len(nodes) == 0 {
-		return m.sourceUnit(ctx, unit, look{captures: m.captures})
+		return m.switchedBefore(ctx, unit)
 	}
 	slices.SortFunc(nodes, func(a, b *graph.Node) int { return strings.Compare(a.UID, b.UID) })
 	ref, err := clusterRef(unit)
 	return ref, nodes, err
+}
+
+// switchedBefore is switchedOf for what earlier runs have set. When somebody deleted the Cluster,
+// what is left of the unit does not belong to it any more: these objects are those of the plan.
+func (m *run) switchedBefore(ctx context.Context, unit string) (object.Ref, []*graph.Node, error) {
+	ref, nodes, err := m.sourceUnit(ctx, unit, look{captures: m.captures})
+	if err != nil || len(nodes) > 0 {
+		return ref, nodes, err
+	}
+	captured, err := m.captures.graphOf(ctx, time.Time{}, m.namespacesOf(unit))
+	if err != nil {
+		return ref, nil, err
+	}
+	for _, ref := range m.switches[unit] {
+		if n := captured.graph.Node(ref); n != nil {
+			of := *n
+			of.Unit = unit
+			nodes = append(nodes, &of)
+		}
+	}
+	return ref, nodes, nil
 }
 
 // underLock checks that this run holds the lock of a unit, of which it has just changed switches:

@@ -100,7 +100,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeDeletedOnSource, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "Somebody deleted the workload cluster on the source after the move was planned. It " +
-				"is not moved, and what was copied of it is removed from the target.",
+				"is not moved, and what was copied of it alone is removed from the target.",
 			Next: "Nothing. If that was a mistake, restore it from a snapshot.",
 		},
 		{
@@ -108,7 +108,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "A shared object stays on the source although nothing there needs it, " +
 				"because it differs from its copy or changed. Or a copy stays on the target after a " +
 				"rollback: a BareMetalHost that is at work there, or that another object there names. Or it " +
-				"stays paused on the source, since the target was not asked for its copy.",
+				"stays there as it is, since the workload clusters that it was copied for are not moved any " +
+				"more. Or it stays paused on the source, since the target was not asked for its copy.",
 			Next: "Compare both. It does no harm on the source: nothing there uses it, and a " +
 				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
 		},

@@ -29,7 +29,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
-	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), false)
+	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), nil, false)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if err != nil {
 		return nil, err
 	}
-	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), true)
+	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), nil, true)
 	if err != nil {
 		return nil, err
 	}

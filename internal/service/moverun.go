@@ -16,8 +16,8 @@ import (
 type endpointNames struct{ source, target, location string }
 
 // endpoints connects to both sides and opens the store; create makes the store when there is none.
-func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (move.Ends,
-	error) {
+func (s *Server) endpoints(ctx context.Context, names endpointNames, identity []byte, create bool) (
+	move.Ends, error) {
 	location, err := s.location(names.location)
 	if err != nil {
 		return move.Ends{}, err
@@ -36,7 +36,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 		return move.Ends{}, err
 	}
 	// The store is last: it is made only once both sides answer.
-	st, err := s.openLocation(ctx, location, nil, create)
+	st, err := s.openLocation(ctx, location, identity, create)
 	if err == nil {
 		err = st.AcceptsSnapshots() // before anything is paused
 	}
@@ -94,12 +94,12 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 			return nil, err
 		}
 	}
-	location, _, err := s.openStoreOf(ctx, op, stored.Location, nil)
+	location, _, err := s.openStoreOf(ctx, op, stored.Location, how.identity)
 	if err != nil {
 		return nil, err
 	}
 	ends, err := s.endpoints(ctx, endpointNames{source: op.Source.Name, target: op.Target.Name,
-		location: location.Name}, true)
+		location: location.Name}, how.identity, true)
 	if err != nil {
 		return nil, err
 	}
