@@ -91,14 +91,14 @@ func typeOutage(t *testing.T, dir string) {
 	if err != nil || !strings.Contains(string(text), "`"+afterwards+"`") {
 		t.Errorf("docs/outage.md does not say %s: %v", afterwards, err)
 	}
-	steps += afterwards + "\n"
 	steps = strings.ReplaceAll(steps, "--source-is-gone",
 		"--source-is-gone --force source-seen-recently")
 	says(t, typed(t, dir, withFile+steps), "trusted", "2 released", "succeeded")
 	withVariables = regexp.MustCompile(`'s3://.*'`).ReplaceAllString(withVariables, "store")
 	withVariables = strings.ReplaceAll(withVariables, "age1...", "$(cat recipient.txt)")
-	says(t, typed(t, dir, "export XDG_STATE_HOME=$PWD/other\n"+withVariables+steps), "trusted",
-		"2 released", "succeeded")
+	// It comes last: it makes a second source, between which the others would have to choose.
+	says(t, typed(t, dir, "export XDG_STATE_HOME=$PWD/other\n"+withVariables+steps+afterwards),
+		"trusted", "2 released", "succeeded", "mgmt-1")
 }
 
 // runbookFolder makes the folder of an operator: kubeconfigs and the file of a daemon.

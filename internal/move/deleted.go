@@ -128,13 +128,21 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 	for _, u := range m.Plan.Copy.Units {
 		all = append(all, u.Name)
 	}
+	var begun []*batch // what these have, they release or retire
+	for _, b := range m.batches {
+		if handedOver, err := m.anyHandedOver(ctx, b); err != nil {
+			return err
+		} else if handedOver {
+			begun = append(begun, b)
+		}
+	}
 	left := slices.DeleteFunc(m.pausedShared(m.Plan.Copy), func(o restore.Object) bool {
 		users := o.Users
 		if len(users) == 0 {
 			users = all
 		}
 		return slices.ContainsFunc(users, func(unit string) bool { return !m.hasLeft(unit) }) ||
-			slices.ContainsFunc(m.batches, func(b *batch) bool {
+			slices.ContainsFunc(begun, func(b *batch) bool {
 				return slices.ContainsFunc(b.Copy.Shared.Objects,
 					func(of restore.Object) bool { return of.Ref == o.Ref })
 			})
@@ -154,30 +162,77 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 	})
 }
 
-// isForLeft reports whether a shared object was copied for units alone that have left the move.
-// o is as the plan of some copy has it: the other plans may know of further users.
-func (m *run) isForLeft(o restore.Object) bool {
-	users := slices.Clone(o.Users)
+// staying knows which units stay on the source for good: they have left the move, or are blocked.
+type staying struct {
+	users map[object.Ref][]string // of shared objects, those that stay
+	moves map[object.Ref]bool     // a user of the object moves
+	all   bool                    // no unit moves
+}
+
+// staying reads the users of shared objects in all plans: each may know of others.
+func (m *run) staying() staying {
+	s := staying{users: map[object.Ref][]string{}, moves: map[object.Ref]bool{}, all: true}
+	stays := map[string]bool{}
+	for _, u := range m.Plan.Copy.Units {
+		stays[u.Name] = u.Blocked || m.hasLeft(u.Name) || m.Units[u.Name] == catalog.UnitBlocked
+		s.all = s.all && stays[u.Name]
+	}
 	for _, p := range append(m.copies(), &batch{Copy: m.Plan.Copy}) {
-		for _, other := range p.Copy.Shared.Objects {
-			if other.Ref == o.Ref {
-				users = append(users, other.Users...)
+		for _, o := range p.Copy.Shared.Objects {
+			for _, unit := range o.Users {
+				if !stays[unit] {
+					s.moves[o.Ref] = true
+				} else if !slices.Contains(s.users[o.Ref], unit) {
+					s.users[o.Ref] = append(s.users[o.Ref], unit)
+				}
 			}
 		}
 	}
-	return len(users) > 0 &&
-		!slices.ContainsFunc(users, func(unit string) bool { return !m.hasLeft(unit) })
+	return s
 }
 
-// reportKept reports the copies of shared objects that were made for units alone that have left the
-// move since. They stay as they are, since something there may have come to use them: an operation
+// onlyTheirs reports whether a shared object was copied for units alone that stay on the source.
+// What no unit uses would have moved with any.
+func (s staying) onlyTheirs(ref object.Ref) bool {
+	return !s.moves[ref] && (s.all || len(s.users[ref]) > 0)
+}
+
+// keepsPool reports whether a pool of addresses is not released on the target, since the source
+// hands out addresses of it to units that stay there.
+func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool, error) {
+	if !m.Rows.Row(o.GroupKind()).AddressPool || m.Plan.Spec.Force.Has(object.CodePoolShared) {
+		return false, nil
+	}
+	for _, unit := range s.users[o.Ref] {
+		there := &unstructured.Unstructured{}
+		if ref, err := clusterRef(unit); err != nil {
+			return false, err
+		} else if m.hasSource() {
+			if there, err = on(ctx, m.Source, ref); err != nil {
+				return false, err
+			}
+		}
+		if there == nil {
+			continue
+		}
+		return true, m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
+			Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
+			Message: "it stays paused on the target, since the source hands out addresses of it to " +
+				unit + ", which is not moved",
+			Hint: "move that one as well; the next move of it releases the pool"}))
+	}
+	return false, nil
+}
+
+// reportKept reports the copies of shared objects that were made for units alone that stay on the
+// source. They stay as they are, since something there may have come to use them: an operation
 // that works beside this one, in particular.
 func (m *run) reportKept(ctx context.Context) error {
-	reported := map[object.Ref]bool{}
+	staying, reported := m.staying(), map[object.Ref]bool{}
 	for _, p := range m.copies() {
 		for _, o := range p.Copy.Shared.Objects {
 			if reported[o.Ref] || o.Action != restore.Create ||
-				o.GroupKind() == kube.NamespaceKind.GroupKind || !m.isForLeft(o) {
+				o.GroupKind() == kube.NamespaceKind.GroupKind || !staying.onlyTheirs(o.Ref) {
 				continue
 			}
 			reported[o.Ref] = true

@@ -35,6 +35,7 @@ func (m *run) finishShared(ctx context.Context) error {
 			released[u.Name] = m.results.retired[u.Name] || m.results.left[u.Name]
 		}
 	}
+	staying := m.staying()
 	users := map[object.Ref][]string{} // of all batches
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		users[o.Ref] = o.Users
@@ -42,7 +43,7 @@ func (m *run) finishShared(ctx context.Context) error {
 	seen := map[object.Ref]bool{}
 	var failed error
 	for _, b := range m.batches {
-		err := m.finishSharedOf(ctx, b, released, users, seen)
+		err := m.finishSharedOf(ctx, b, released, users, seen, staying)
 		failed = errors.Join(failed, err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -60,7 +61,7 @@ func (m *run) finishShared(ctx context.Context) error {
 // finishSharedOf is finishShared for those of one batch. users are those of all batches, and seen
 // are the objects of the batches before.
 func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]bool,
-	users map[object.Ref][]string, seen map[object.Ref]bool) error {
+	users map[object.Ref][]string, seen map[object.Ref]bool, staying staying) error {
 	if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
 		return err // nothing of it is on the target
 	}
@@ -74,8 +75,12 @@ func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]
 	todo.Units = nil // their states are in released
 	for i := range todo.Shared.Objects {
 		o := &todo.Shared.Objects[i]
-		if seen[o.Ref] && o.Late || m.isForLeft(*o) {
-			o.Action = restore.Skip // an earlier batch creates it, or only the source has its users
+		keeps, err := m.keepsPool(ctx, staying, *o)
+		if err != nil {
+			return err
+		}
+		if keeps || seen[o.Ref] && o.Late || staying.onlyTheirs(o.Ref) {
+			o.Action = restore.Skip // an earlier batch creates it, or the source has its users
 		}
 		seen[o.Ref] = true
 		o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
@@ -172,11 +177,12 @@ func retryRefused(ctx context.Context, fn func() error) error {
 // source needs any more. Objects with users that the graph does not show (mayHaveUsers) stay, and
 // so do, with what they need, objects that differ from the target's, and owners of what stays.
 func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]restore.Object, error) {
-	stay := map[object.Ref]bool{}
+	stay, staying := map[object.Ref]bool{}, m.staying()
 	for _, o := range b.Copy.Shared.Objects {
 		n := v.graph.Node(o.Ref) // nil for a Secret that nothing names any more: it is not captured
 		stay[o.Ref] = n != nil && n.UID != b.Source[o.Ref.String()].UID ||
-			o.GroupKind() == kube.NamespaceKind.GroupKind || m.mayHaveUsers(v.graph, o.Ref)
+			o.GroupKind() == kube.NamespaceKind.GroupKind || staying.onlyTheirs(o.Ref) ||
+			m.mayHaveUsers(v.graph, o.Ref)
 	}
 	for {
 		leaving := leavingWithout(v.graph, b, stay)

@@ -117,18 +117,32 @@ func (m *run) switchedBefore(ctx context.Context, unit string) (object.Ref, []*g
 	if err != nil || len(nodes) > 0 {
 		return ref, nodes, err
 	}
-	captured, err := m.captures.graphOf(ctx, time.Time{}, m.namespacesOf(unit))
+	captured, err := m.captures.graphOf(ctx, time.Now(), m.namespacesOf(unit))
 	if err != nil {
 		return ref, nil, err
 	}
 	for _, ref := range m.switches[unit] {
-		if n := captured.graph.Node(ref); n != nil {
+		n := captured.graph.Node(ref)
+		// Another unit may have come to use it, and be handed over.
+		if n != nil && n.Unit == "" && !n.Shared && !m.switchedFor(n.UID) {
 			of := *n
 			of.Unit = unit
 			nodes = append(nodes, &of)
 		}
 	}
 	return ref, nodes, nil
+}
+
+// switchedFor reports whether this run may have set the switch of an object for a unit.
+func (m *run) switchedFor(uid string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, of := range m.switched {
+		if of[uid] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // underLock checks that this run holds the lock of a unit, of which it has just changed switches:

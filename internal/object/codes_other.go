@@ -37,7 +37,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "An address pool also serves workload clusters that stay, or that a restore leaves " +
 				"out. The same address could be handed out twice. A restore keeps such a pool paused, and " +
-				"does not create one that has no pause.",
+				"does not create one that has no pause. A move that leaves one of them on the source " +
+				"keeps it paused on the target, unless the finding is overridden.",
 			Next: "Move or restore all users of the pool together, or give them pools of their own.",
 		},
 		{
