@@ -167,11 +167,13 @@ type staying struct {
 	users map[object.Ref][]string // of shared objects, those that stay
 	moves map[object.Ref]bool     // a user of the object moves
 	all   bool                    // no unit moves
+	kept  map[object.Ref]bool     // pools that keepsPool has reported
 }
 
 // staying reads the users of shared objects in all plans: each may know of others.
 func (m *run) staying() staying {
-	s := staying{users: map[object.Ref][]string{}, moves: map[object.Ref]bool{}, all: true}
+	s := staying{users: map[object.Ref][]string{}, moves: map[object.Ref]bool{}, all: true,
+		kept: map[object.Ref]bool{}}
 	stays := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
 		stays[u.Name] = u.Blocked || m.hasLeft(u.Name) || m.Units[u.Name] == catalog.UnitBlocked
@@ -203,6 +205,9 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 	if !m.Rows.Row(o.GroupKind()).AddressPool || m.Plan.Spec.Force.Has(object.CodePoolShared) {
 		return false, nil
 	}
+	if s.kept[o.Ref] {
+		return true, nil
+	}
 	for _, unit := range s.users[o.Ref] {
 		there := &unstructured.Unstructured{}
 		if ref, err := clusterRef(unit); err != nil {
@@ -215,6 +220,7 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 		if there == nil {
 			continue
 		}
+		s.kept[o.Ref] = true
 		return true, m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
 			Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
 			Message: "it stays paused on the target, since the source hands out addresses of it to " +

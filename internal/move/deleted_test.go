@@ -53,7 +53,7 @@ func TestI1APoolThatTheSourceUsesStaysPaused(t *testing.T) {
 	pool := object.Ref{Group: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Namespace: "ns", Name: "p"}
 	m := &run{Plan: &Plan{}}
 	_, m.Journal = newJournal(t, catalog.Options{})
-	stays := staying{users: map[object.Ref][]string{pool: {"ns/stays"}}}
+	stays := staying{users: map[object.Ref][]string{pool: {"ns/stays"}}, kept: map[object.Ref]bool{}}
 	keeps := func(s staying, ref object.Ref) bool {
 		t.Helper()
 		is, err := m.keepsPool(t.Context(), s, restore.Object{Ref: ref})
