@@ -1,0 +1,115 @@
+package move
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// This file is about the copies of shared objects whose users do not all move.
+
+// staying knows which units stay on the source for good: they have left the move, or are blocked.
+type staying struct {
+	users map[object.Ref][]string // of shared objects, those that stay
+	moves map[object.Ref]bool     // a user of the object moves
+	all   bool                    // no unit moves
+	kept  map[object.Ref]bool     // pools that keepsPool has reported
+}
+
+// staying reads the users of shared objects in all plans: each may know of others.
+func (m *run) staying() staying {
+	s := staying{users: map[object.Ref][]string{}, moves: map[object.Ref]bool{}, all: true,
+		kept: map[object.Ref]bool{}}
+	stays := map[string]bool{}
+	for _, u := range m.Plan.Copy.Units {
+		stays[u.Name] = u.Blocked || m.hasLeft(u.Name) || m.Units[u.Name] == catalog.UnitBlocked
+		s.all = s.all && stays[u.Name]
+	}
+	for _, p := range append(m.copies(), &batch{Copy: m.Plan.Copy}) {
+		for _, o := range p.Copy.Shared.Objects {
+			for _, unit := range o.Users {
+				if !stays[unit] {
+					s.moves[o.Ref] = true
+				} else if !slices.Contains(s.users[o.Ref], unit) {
+					s.users[o.Ref] = append(s.users[o.Ref], unit)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// onlyTheirs reports whether a shared object was copied for units alone that stay on the source.
+// What no unit uses would have moved with any.
+func (s staying) onlyTheirs(ref object.Ref) bool {
+	return !s.moves[ref] && (s.all || len(s.users[ref]) > 0)
+}
+
+// keepsPool reports whether a pool of addresses is not released on the target, since the source
+// hands out addresses of it to units that stay there.
+func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool, error) {
+	if !m.Rows.Row(o.GroupKind()).AddressPool || m.Plan.Spec.Force.Has(object.CodePoolShared) {
+		return false, nil
+	}
+	if s.kept[o.Ref] {
+		return true, nil
+	}
+	for _, unit := range s.users[o.Ref] {
+		there := &unstructured.Unstructured{}
+		if ref, err := clusterRef(unit); err != nil {
+			return false, err
+		} else if m.hasSource() {
+			if there, err = on(ctx, m.Source, ref); err != nil {
+				return false, err
+			}
+		}
+		if there == nil {
+			continue
+		}
+		s.kept[o.Ref] = true
+		return true, m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
+			Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
+			Message: "it stays paused on the target, since the source hands out addresses of it to " +
+				unit + ", which is not moved",
+			Hint: "move that one as well; the next move of it releases the pool"}))
+	}
+	return false, nil
+}
+
+// reportKept reports the copies of shared objects that were made for units alone that stay on the
+// source. They stay as they are, since something there may have come to use them: an operation
+// that works beside this one, in particular.
+func (m *run) reportKept(ctx context.Context) error {
+	staying, reported := m.staying(), map[object.Ref]bool{}
+	for _, p := range m.copies() {
+		for _, o := range p.Copy.Shared.Objects {
+			if reported[o.Ref] || o.Action != restore.Create ||
+				o.GroupKind() == kube.NamespaceKind.GroupKind || !staying.onlyTheirs(o.Ref) {
+				continue
+			}
+			reported[o.Ref] = true
+			there, err := on(ctx, m.Target, o.Ref)
+			if err != nil {
+				return err
+			}
+			if there == nil {
+				continue
+			}
+			if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
+				Severity: object.Warning, Code: object.CodeSharedKept, Ref: o.Ref,
+				Message: "it was copied to the target for a workload cluster that is not moved any more, " +
+					"and stays there as it is",
+				Hint: "it does no harm; an operation that restores or moves that workload cluster later " +
+					"adopts it"})); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
