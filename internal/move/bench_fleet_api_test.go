@@ -34,7 +34,7 @@ import (
 // these controllers begin, what the source served in bytes of one capture (captures), the memory of
 // the process, and how many times as long clusterctl takes to move the fleet back (clusterctl).
 // With MGMTD_BENCH_MOVE_ONLY it leaves out the floors and clusterctl, which take longer than the
-// move.
+// move. More than 300 workload clusters need MGMTD_TEST_MEMORY=8GiB (kubetest).
 func BenchmarkMoveFleet(b *testing.B) {
 	units, moveOnly := 100, os.Getenv("MGMTD_BENCH_MOVE_ONLY") != ""
 	if text := os.Getenv("MGMTD_BENCH_UNITS"); text != "" {

@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
@@ -23,7 +25,11 @@ func checkOwn(_ context.Context, c *checker) error {
 		if !isCluster(n) {
 			continue
 		}
-		if k := c.kubeconfigOf(n); k != nil {
+		k, err := c.kubeconfigOf(n)
+		if err != nil {
+			return err
+		}
+		if k != nil {
 			own[n.Ref] = k
 			withCA[strings.Join(k.CA(), " ")]++
 		}
@@ -58,15 +64,18 @@ func checkOwn(_ context.Context, c *checker) error {
 }
 
 // kubeconfigOf returns the kubeconfig of a Cluster, or nil when it has none that can be read.
-func (c *checker) kubeconfigOf(cluster *graph.Node) *workload.Kubeconfig {
+func (c *checker) kubeconfigOf(cluster *graph.Node) (*workload.Kubeconfig, error) {
 	raw, err := c.contents.Bytes(object.Ref{Kind: "Secret", Namespace: cluster.Namespace,
 		Name: cluster.Name + "-kubeconfig"})
+	if errors.Is(err, snapshot.ErrNotLoaded) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	k, err := workload.ParseEncoded(gjson.GetBytes(raw, "data.value").String())
 	if err != nil {
-		return nil
+		return nil, nil //nolint:nilerr // other checks say what is wrong with it
 	}
-	return k
+	return k, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // observe watches the Machines of all units that were retired on the source, for one
@@ -58,7 +59,7 @@ type contentsOfBatches map[object.Ref]restore.Contents
 func (c contentsOfBatches) Bytes(ref object.Ref) ([]byte, error) {
 	of, ok := c[ref]
 	if !ok {
-		return nil, fmt.Errorf("%s was moved by an earlier run, which had its contents", ref)
+		return nil, fmt.Errorf("%s was moved by an earlier run: %w", ref, snapshot.ErrNotLoaded)
 	}
 	return of.Bytes(ref)
 }

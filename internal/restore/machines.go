@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // machinesError says that controllers of the target created or deleted Machines of a workload
@@ -201,8 +203,11 @@ func (r *run) autoscaled(ctx context.Context, u Unit, owner object.Ref) (int64, 
 		return 0, nil
 	}
 	source, err := decodeObject(r.Rows, r.Contents, owner)
-	if err != nil || !r.Rows.Row(owner.GroupKind()).IsVolatileField(source.Object, replicas) {
-		return 0, nil //nolint:nilerr // an earlier run had its contents: what came or went is named
+	switch {
+	case errors.Is(err, snapshot.ErrNotLoaded): // an earlier run had it: what came or went is named
+		return 0, nil
+	case err != nil || !r.Rows.Row(owner.GroupKind()).IsVolatileField(source.Object, replicas):
+		return 0, err
 	}
 	live, err := r.Reader.Get(ctx, r.kinds[owner.GroupKind()], owner.Namespace, owner.Name)
 	if err != nil {

@@ -103,9 +103,9 @@ type RunOptions struct {
 	Hooks     Hooks
 }
 
-// Contents are the objects of a snapshot, in memory.
+// Contents are the objects of a snapshot (snapshot.Contents).
 type Contents interface {
-	// Bytes returns an object as the source served it.
+	// Bytes returns an object as the source served it. Errors: snapshot.ErrNotLoaded; any other.
 	Bytes(r object.Ref) ([]byte, error)
 	// Drop frees the memory of an object that is not read again.
 	Drop(r object.Ref)

@@ -60,8 +60,8 @@ type extraction struct {
 	contents *snapshot.Contents
 }
 
-// load reads the objects, which are sent by ref, while packs hold them in no order. They are
-// compressed in memory until they are sent.
+// load reads the objects, which are sent by ref, while packs hold them in no order. They are in
+// Contents until they are sent.
 func (x *extraction) load(ctx context.Context, s *snapshot.Snapshot, nodes []*graph.Node) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

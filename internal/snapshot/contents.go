@@ -3,22 +3,35 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/spill"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
-// Contents holds the bytes of chosen objects in memory, each compressed.
+// inMemory is how many bytes Contents have in memory, compressed: those of about a hundred workload
+// clusters.
+const inMemory = 8 << 20
+
+// Contents holds the bytes of chosen objects, each compressed: so many of them in memory, and the
+// others in a temporary file.
 type Contents struct {
-	mu     sync.Mutex // guards bodies and codec
-	bodies map[object.Ref][]byte
-	codec  *codec
 	claims claims
+
+	mu     sync.Mutex // guards what follows
+	bodies map[object.Ref][]byte
+	size   int // of bodies
+	most   int // of size, as long as the temporary file takes the others
+	// spilled are the places of the others in outside, which is nil until it is needed.
+	spilled map[object.Ref]spill.Place
+	outside *spill.File
+	codec   *codec
 }
 
 func newContents(kinds []kube.Kind) (*Contents, error) {
@@ -26,7 +39,8 @@ func newContents(kinds []kube.Kind) (*Contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Contents{bodies: map[object.Ref][]byte{}, codec: c, claims: newClaims(kinds)}, nil
+	return &Contents{claims: newClaims(kinds), bodies: map[object.Ref][]byte{}, most: inMemory,
+		spilled: map[object.Ref]spill.Place{}, codec: c}, nil
 }
 
 // put adds the bytes of an object and returns how many objects there are now.
@@ -42,8 +56,24 @@ func (c *Contents) put(r object.Ref, body []byte) (int64, error) {
 	packed := bytes.Clone(enc.EncodeAll(body, nil))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.keep(r, packed)
+	return int64(len(c.bodies) + len(c.spilled)), c.codec.learn(r.GroupKind(), body)
+}
+
+// keep keeps the compressed bytes of an object, in memory when there is no other place for them.
+func (c *Contents) keep(r object.Ref, packed []byte) {
+	c.drop(r) // a list that broke off may give an object twice
+	if c.size+len(packed) > c.most {
+		if c.outside == nil {
+			c.outside = spill.New()
+		}
+		if p, added := c.outside.Add(packed); added {
+			c.spilled[r] = p
+			return
+		}
+	}
 	c.bodies[r] = packed
-	return int64(len(c.bodies)), c.codec.learn(r.GroupKind(), body)
+	c.size += len(packed)
 }
 
 // Load reads the packs that hold nodes and returns these objects. Each is checked against the hash
@@ -110,24 +140,42 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 	return nil
 }
 
-// Bytes returns the object as the source served it.
+// ErrNotLoaded means that Contents do not have an object.
+var ErrNotLoaded = errors.New("not among the objects loaded")
+
+// Bytes returns the object as the source served it. Errors: ErrNotLoaded; those of a temporary
+// file.
 func (c *Contents) Bytes(r object.Ref) ([]byte, error) {
 	c.mu.Lock()
-	packed, ok := c.bodies[r]
-	if !ok {
+	packed, there := c.bodies[r]
+	at, spilled := c.spilled[r]
+	if !there && !spilled {
 		c.mu.Unlock()
-		return nil, fmt.Errorf("read %s: not among the objects loaded", r)
+		return nil, fmt.Errorf("read %s: %w", r, ErrNotLoaded)
 	}
-	dec := c.codec.dec
+	from, dec := c.outside, c.codec.dec
 	c.mu.Unlock()
+	if spilled {
+		var err error
+		if packed, err = from.Read(at); err != nil {
+			return nil, fmt.Errorf("read %s: %w", r, err)
+		}
+	}
 	return dec.DecodeAll(packed, nil)
 }
 
-// Drop frees the bytes of an object that is not read again.
+// Drop frees the bytes of an object that is not read again. What is in the temporary file is freed
+// together with the Contents.
 func (c *Contents) Drop(r object.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.drop(r)
+}
+
+func (c *Contents) drop(r object.Ref) {
+	c.size -= len(c.bodies[r])
 	delete(c.bodies, r)
+	delete(c.spilled, r)
 }
 
 // Only returns contents of some of the objects, without the others and what was made to compress
@@ -156,6 +204,7 @@ func (c *Contents) Only(refs []object.Ref) (*Contents, error) {
 func (c *Contents) has(r object.Ref) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.bodies[r]
-	return ok
+	_, there := c.bodies[r]
+	_, spilled := c.spilled[r]
+	return there || spilled
 }

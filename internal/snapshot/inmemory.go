@@ -103,7 +103,7 @@ func (c *Contents) complete(ctx context.Context, source capture.Source, cut *cap
 	defer c.rest()
 	var missing []*graph.Node
 	for _, n := range cut.Graph.Nodes {
-		if _, there := c.bodies[n.Ref]; !there {
+		if !c.has(n.Ref) {
 			missing = append(missing, n)
 		}
 	}

@@ -54,6 +54,8 @@ func runUp(ctx context.Context, args []string) error {
 	flags.BoolVar(&opts.Contracts, "contracts", false, "two management clusters without work of "+
 		"controllers: CRDs of Cluster API 1.10, and the current ones with webhooks")
 	flags.BoolVar(&opts.Fsync, "fsync", false, "let etcd sync to disk")
+	flags.StringVar(&opts.Memory, "memory", "", "GOMEMLIMIT of each API server (default 2GiB, enough "+
+		"for 20,000 objects)")
 	timeout := flags.Duration("timeout", 5*time.Minute, "how long the start may take")
 	if err := parse(flags, `lab up runs management clusters mgmt-1, mgmt-2, ... on one shared
 cloud, in the foreground until Ctrl-C or SIGTERM. It writes DIR/<name>/kubeconfig,

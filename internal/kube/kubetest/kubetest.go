@@ -82,7 +82,15 @@ func Lab() (string, error) {
 	return "", errors.New("start API servers: .lab/bin/lab is missing: run make lab")
 }
 
-func bare(n int) []string { return []string{"--bare", "--mgmt", strconv.Itoa(n)} }
+// bare are the arguments of n bare API servers. MGMTD_TEST_MEMORY is how much memory each may use
+// ("8GiB"), for fleets of more than 20,000 objects.
+func bare(n int) []string {
+	args := []string{"--bare", "--mgmt", strconv.Itoa(n)}
+	if memory := os.Getenv("MGMTD_TEST_MEMORY"); memory != "" {
+		args = append(args, "--memory", memory)
+	}
+	return args
+}
 
 // start runs "lab up" with args, which start n API servers.
 func start(n int, args ...string) (*Servers, error) {
