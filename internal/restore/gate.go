@@ -30,7 +30,8 @@ func isNotReady(err error) bool {
 }
 
 // checkReady reads the objects of a unit that its release asks for, and returns a *notReadyError
-// for one that must not be released. It changes nothing.
+// for one that must not be released. It changes nothing. An object that is gone since an earlier
+// release is none.
 func (r *run) checkReady(ctx context.Context, u Unit) error {
 	var gated []Object
 	for _, o := range u.Objects {
@@ -45,7 +46,13 @@ func (r *run) checkReady(ctx context.Context, u Unit) error {
 	if err != nil {
 		return err
 	}
-	return r.each(gated, func(o Object) error { return r.checkObjectReady(ctx, o, begun) })
+	return r.each(gated, func(o Object) error {
+		err := r.checkObjectReady(ctx, o, begun)
+		if begun && isLost(o, err) {
+			return nil
+		}
+		return err
+	})
 }
 
 // releaseBegun reports whether the release of a unit was begun, by whatever run.

@@ -74,6 +74,14 @@ func TestAHostThatIsPausedAgainIsReleasedAsItWasThen(t *testing.T) {
 // repause pauses a released unit again.
 func (x *trial) repause(t *testing.T, unit string) {
 	t.Helper()
+	if err := x.tryRepause(t, unit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryRepause is repause, which may fail.
+func (x *trial) tryRepause(t *testing.T, unit string) error {
+	t.Helper()
 	ctx := t.Context()
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Running, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
@@ -87,12 +95,10 @@ func (x *trial) repause(t *testing.T, unit string) {
 			err = r.repause(ctx, u)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Failed, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
 	}
+	return err
 }
 
 // TestUndoLeavesAFreeHostThatIsAtWork, since a workload cluster may have begun to use it. A

@@ -23,9 +23,10 @@ func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, 
 }
 
 // release lets the target's controllers work on the unit: one write to its Cluster, and one to each
-// other object that has a switch, in the order of switched. From a Cluster
-// that was paused on the source it only removes our annotations. A unit with an object that must
-// not be released is left as it is, and its release is not begun (*notReadyError).
+// other object that has a switch, in the order of switched. From a Cluster that was paused on the
+// source it only removes our annotations. A unit with an object that must not be released is left
+// as it is, and its release is not begun (*notReadyError). An object that is gone since an earlier
+// release does not keep the workload cluster paused: it is a matter of the post-flight.
 func (r *run) release(ctx context.Context, u Unit) error {
 	begun, err := r.releaseBegun(ctx, u)
 	if err != nil {
@@ -37,7 +38,8 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for _, o := range r.switched(u) {
-			if err := r.releaseObject(ctx, u, o, begun); err != nil {
+			err := r.releaseObject(ctx, u, o, begun)
+			if err != nil && !(begun && isLost(o, err)) {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
@@ -57,8 +59,7 @@ func (r *run) unpauseFirst(ctx context.Context, u Unit) error {
 		func(ctx context.Context, _ *catalog.StepHandle) error {
 			for _, o := range objects {
 				err := r.releaseObject(ctx, u, o, true)
-				_, gone := errors.AsType[*deletedError](err)
-				if err != nil && !gone && !apierrors.IsNotFound(err) {
+				if err != nil && !isLost(o, err) {
 					return fmt.Errorf("unpause %s: %w", o.Ref, err)
 				}
 			}
@@ -111,17 +112,33 @@ func (r *run) releaseObject(ctx context.Context, u Unit, o Object, begun bool) e
 }
 
 // repause pauses a released unit; a resume releases it again. It is for units that are not healthy
-// and must not be reconciled until the cause is found.
+// and must not be reconciled until the cause is found. An object that cannot be paused does not
+// keep the others at work.
 func (r *run) repause(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
+		var errs []error
+		paused := false
 		for _, o := range slices.Backward(r.switched(u)) {
-			if err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 				return r.Rows.Pause(live.Object)
-			}); err != nil {
-				return fmt.Errorf("pause %s again: %w", o.Ref, err)
+			})
+			paused = paused || err == nil && o.GroupKind() == capi.Cluster
+			if err != nil && !isLost(o, err) {
+				errs = append(errs, fmt.Errorf("pause %s again: %w", o.Ref, err))
 			}
 		}
-		return h.SetUnit(catalog.UnitHandedOver)
+		if paused {
+			errs = append(errs, h.SetUnit(catalog.UnitHandedOver))
+		}
+		return errors.Join(errs...)
 	})
+}
+
+// isLost reports whether err says that an object of a unit is not on the target any more, or is
+// about to go. The Cluster is what a unit cannot be without.
+func isLost(o Object, err error) bool {
+	_, deleted := errors.AsType[*deletedError](err)
+	_, replaced := errors.AsType[*notOwnedError](err)
+	return o.GroupKind() != capi.Cluster && (deleted || replaced || apierrors.IsNotFound(err))
 }

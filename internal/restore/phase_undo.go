@@ -30,6 +30,8 @@ type UndoOptions struct {
 	// other objects in them are not of this operation.
 	Shared bool
 	Needed map[object.Ref]bool
+	// StayPaused are those in Needed that are left paused.
+	StayPaused map[object.Ref]bool
 }
 
 // Needed returns those of ours, shared copies on a target, that the other objects there need by
@@ -224,7 +226,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 				case !r.isCreated(obj):
 					return nil
 				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Needed[obj.Ref]:
-					return r.leave(ctx, obj)
+					return r.leave(ctx, obj, o.StayPaused[obj.Ref])
 				}
 				return r.removeObject(ctx, o.Remover, obj)
 			})
@@ -237,9 +239,9 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 }
 
 // leave leaves an object of ours on the target and removes our annotations from it. One that must
-// not be released stays paused (*notReadyError), and so do a pool that awaits workload clusters
-// and, in a move, an object with a Gate: the source has it again.
-func (r *run) leave(ctx context.Context, o Object) error {
+// not be released stays paused (*notReadyError), and so do one that the caller says (stay), a pool
+// that awaits workload clusters and, in a move, an object with a Gate: the source has it again.
+func (r *run) leave(ctx context.Context, o Object, stay bool) error {
 	gated := r.Rows.Row(o.GroupKind()).Pause.Gate() != nil
 	if gated && (r.Plan.Spec.SourceAtWork || r.Plan.FromMarks) {
 		return r.kept(ctx, o, "it stays on the target as it is: it is at work there, or another object "+
@@ -253,7 +255,7 @@ func (r *run) leave(ctx context.Context, o Object) error {
 	err := r.changeReady(ctx, o, gated, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
 		capi.Unannotate(live.Object, annotationOperation)
-		if paused = capi.PausedByUs(live.Object); len(o.Awaits) > 0 || acts != nil {
+		if paused = capi.PausedByUs(live.Object); stay || len(o.Awaits) > 0 || acts != nil {
 			return marked
 		}
 		return r.Rows.Unpause(live.Object) || marked
