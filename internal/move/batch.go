@@ -38,7 +38,9 @@ type batch struct {
 	// captures are those of its units without their neighbours; nil when its snapshot has these, and
 	// after a resume.
 	captures *captureCache
-	users    *users            // as the group of its units knows them; nil after a resume
+	users    *users // as the group of its units knows them; nil after a resume
+	// copiedBy are the batches of its objects, in a batch that is put together of others.
+	copiedBy map[object.Ref]*batch
 	ids      *store.ContentIDs // nil without a signing key
 }
 

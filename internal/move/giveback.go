@@ -222,7 +222,7 @@ func (m *run) removeCopy(ctx context.Context, h *catalog.StepHandle, b *batch,
 	if err := m.takeBackHandOver(ctx, h, u); err != nil {
 		return err
 	}
-	if err := m.undoBatch(ctx, b, []string{u.Name}, false, nil); err != nil {
+	if err := m.undoUnits(ctx, b, b.hooks(), u.Name); err != nil {
 		return err
 	}
 	return m.undoPreCopy(ctx, u.Name)
@@ -278,19 +278,35 @@ func (m *run) leaveReturned(ctx context.Context, b *batch) error {
 			return err
 		}
 		left[u.Name] = state == catalog.StepDone
-		values, err := m.Journal.Values(ctx, giveBackStep(u.Name, b))
-		if err != nil {
-			return err
+		steps := []catalog.Step{giveBackStep(u.Name, b)}
+		for attempt := range m.Attempt {
+			steps = append(steps, takeBackStep(u.Name, attempt))
 		}
-		if text, ok := values[epochValue]; ok {
-			var epoch int64
-			if err := json.Unmarshal(text, &epoch); err != nil {
-				return fmt.Errorf("decode the epoch of %s: %w", u.Name, err)
+		for _, step := range steps {
+			if err := m.readEpoch(ctx, step); err != nil {
+				return err
 			}
-			m.setEpoch(u.Name, epoch)
 		}
 	}
 	b.leave(left)
+	return nil
+}
+
+// readEpoch reads the epoch of the record that a step wrote, if it did.
+func (m *run) readEpoch(ctx context.Context, step catalog.Step) error {
+	values, err := m.Journal.Values(ctx, step)
+	if err != nil {
+		return err
+	}
+	text, ok := values[epochValue]
+	if !ok {
+		return nil
+	}
+	var epoch int64
+	if err := json.Unmarshal(text, &epoch); err != nil {
+		return fmt.Errorf("decode the epoch of %s: %w", step.Unit, err)
+	}
+	m.setEpoch(step.Unit, epoch)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -83,7 +84,7 @@ func (b *batch) isAsCopied(rows *capi.Table, ref object.Ref, live *unstructured.
 	if err != nil {
 		return false, fmt.Errorf("encode %s: %w", ref, err)
 	}
-	return b.hasContent(was.Desired, text), nil
+	return cmp.Or(b.copiedBy[ref], b).hasContent(was.Desired, text), nil
 }
 
 // forget drops the ids of a unit that is retired.

@@ -19,7 +19,10 @@ import (
 
 // LockedError means that another operation, or a later run of this one, works on a workload
 // cluster, or did: then Holder is "".
-type LockedError struct{ Workload, Holder string }
+type LockedError struct {
+	Workload, Holder string
+	Lock             string // that of this run
+}
 
 func (e *LockedError) Error() string {
 	if e.Holder == "" {
@@ -32,7 +35,9 @@ func (e *LockedError) Error() string {
 func (e *LockedError) Hint() string {
 	operation, _, _ := strings.Cut(e.Holder, "/")
 	if operation == "" {
-		return "find out which host has gone on with this operation"
+		return "find out which host has gone on with this operation; when none has, somebody removed " +
+			"the annotation " + capi.AnnotationOperation + " from the Cluster: write it again, with the " +
+			"value " + e.Lock
 	}
 	return "resume operation " + operation + " or roll it back first"
 }
@@ -55,7 +60,7 @@ func (m *run) mayHold(unit, held string) error {
 	if n, err := strconv.Atoi(attempt); err == nil && operation == m.Operation && n <= m.Attempt {
 		return nil
 	}
-	return &LockedError{Workload: unit, Holder: held}
+	return &LockedError{Workload: unit, Holder: held, Lock: m.lock()}
 }
 
 // mayLock checks the lock before the first write to a source Cluster. The lock must be free, or be

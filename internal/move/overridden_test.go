@@ -58,23 +58,7 @@ func TestI1APlanAsksTheOwnersThatAreOverridden(t *testing.T) {
 // TestI1AHandOverAsksAnOverriddenOwner: a batch that was planned days ago is resumed, and the owner
 // is back.
 func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
-	dir := t.TempDir()
-	_, err := store.Keygen(filepath.Join(dir, "keys"), time.Now())
-	recipient, readErr := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
-	if err = errors.Join(err, readErr); err != nil {
-		t.Fatal(err)
-	}
-	keys, err := store.LoadKeys(store.KeyOptions{Recipients: []string{strings.TrimSpace(string(recipient))},
-		TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")},
-		SigningKeyFile:  filepath.Join(dir, "keys", "signing.key")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(filepath.Join(dir, "store")),
-		Keys: keys, Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, _ := newStore(t)
 	u := restore.Unit{Name: "n/w", WorkloadID: "w-1"}
 	if err := ownership.Claim(t.Context(), st, ownership.Request{WorkloadID: u.WorkloadID,
 		Workload: u.Name, To: sideOf("c"), Operation: "0123456789ab"}); err != nil {
@@ -103,7 +87,7 @@ func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
 		t.Errorf("seen after the plan: %v", err)
 	}
 	_, m.Journal = newJournal(t, catalog.Options{})
-	err = m.handOver(t.Context(), u, &batch{}, newFlight([]string{u.Name}))
+	err := m.handOver(t.Context(), u, &batch{}, newFlight([]string{u.Name}))
 	state, stateErr := m.Journal.State(t.Context(), handOverStep(u.Name))
 	if err == nil || state != "" || stateErr != nil {
 		t.Errorf("the step of the hand-over has begun, with the state %q: %v, %v", state, err, stateErr)
@@ -123,4 +107,28 @@ func TestI1AHandOverAsksAnOverriddenOwner(t *testing.T) {
 	if err := m.checkOverridden(t.Context(), u); err != nil {
 		t.Errorf("a move without records: %v", err)
 	}
+}
+
+// newStore makes a store that signs, in a folder.
+func newStore(t *testing.T) (st *store.Store, root string) {
+	t.Helper()
+	dir := t.TempDir()
+	root = filepath.Join(dir, "store")
+	_, err := store.Keygen(filepath.Join(dir, "keys"), time.Now())
+	recipient, readErr := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
+	if err = errors.Join(err, readErr); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := store.LoadKeys(store.KeyOptions{Recipients: []string{strings.TrimSpace(string(recipient))},
+		TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")},
+		SigningKeyFile:  filepath.Join(dir, "keys", "signing.key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err = store.Open(t.Context(), store.Options{Bucket: directory.New(root),
+		Keys: keys, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st, root
 }

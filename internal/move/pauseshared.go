@@ -92,11 +92,19 @@ func (m *run) pausedShared(p restore.Plan) []restore.Object {
 	})
 }
 
-// changeShared changes objects on the source. One that is gone has no switch.
+// changeShared changes objects on the source, unless another host has taken the operation over. One
+// that is gone has no switch.
 func (m *run) changeShared(ctx context.Context, objects []restore.Object,
 	fn func(u *unstructured.Unstructured) (bool, error)) error {
+	mine := func(u *unstructured.Unstructured) (bool, error) {
+		changed, err := fn(u)
+		if err == nil && changed {
+			err = m.Journal.Alive(ctx) // after the read: a later write of that host makes ours fail
+		}
+		return changed, err
+	}
 	for _, o := range objects {
-		if err := m.pauser.Change(ctx, o.Ref, fn); err != nil && !apierrors.IsNotFound(err) {
+		if err := m.pauser.Change(ctx, o.Ref, mine); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("pause of shared objects on the source: %w", err)
 		}
 	}

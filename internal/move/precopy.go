@@ -195,7 +195,7 @@ func (m *run) undoPreCopy(ctx context.Context, unit string) error {
 	for _, p := range slices.Backward(m.preCopiesOf([]string{unit})) {
 		if err := m.Journal.Do(ctx, preCopyRemovedStep(unit, p), func(ctx context.Context,
 			_ *catalog.StepHandle) error {
-			return m.undoPlan(ctx, p, preCopyHooks(p), []string{unit}, false, nil)
+			return m.undoUnits(ctx, p, preCopyHooks(p), unit)
 		}); err != nil {
 			return err
 		}

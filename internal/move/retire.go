@@ -23,8 +23,10 @@ func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phas
 
 // retireUnit deletes one unit, dependants first and the Cluster last, since it carries the lock.
 // Only its ClusterResourceSetBinding comes after it: the ClusterResourceSet controller ignores the
-// pause of a Cluster, and would create the Binding again and apply its resources once more.
-func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
+// pause of a Cluster, and would create the Binding again and apply its resources once more. owned
+// are objects that units of the round own on the source now.
+func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit,
+	owned map[object.Ref]bool) error {
 	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		ref, err := clusterRef(u.Name)
@@ -39,7 +41,7 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 		if err := recordKept(ctx, h, b, u); err != nil {
 			return err
 		}
-		if err := m.removeOwnerRefs(ctx, b, u); err != nil {
+		if err := m.removeOwnerRefs(ctx, b, u, owned); err != nil {
 			return err
 		}
 		var dependants, cluster, bindings []restore.Object
@@ -62,21 +64,30 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	})
 }
 
-// removeOwnerRefs removes the owner references to a unit from shared objects. Otherwise the garbage
-// collector would delete a shared object with its last owner, although other units need it.
-func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) error {
+// removeOwnerRefs removes the owner references to a unit from shared objects, and from those of the
+// unit that stay. Otherwise the garbage collector would delete such an object with its last owner,
+// although others need it. Somebody may have made the unit an owner since the snapshot (owned).
+func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit,
+	owned map[object.Ref]bool) error {
 	leaving := map[types.UID]bool{}
 	in := map[object.Ref]bool{}
+	var stay []restore.Object
 	for _, o := range u.Objects {
 		if o.Action == restore.Skip {
+			stay = append(stay, o)
 			continue
 		}
 		in[o.Ref] = true
 		leaving[types.UID(b.Source[o.Ref.String()].UID)] = true
 	}
 	for _, o := range b.Copy.Shared.Objects {
-		if o.Action == restore.Skip || !slices.ContainsFunc(o.Owners,
-			func(r object.Ref) bool { return in[r] }) {
+		if o.Action != restore.Skip {
+			stay = append(stay, o)
+		}
+	}
+	for _, o := range stay {
+		if !owned[o.Ref] && (o.Action == restore.Skip || !slices.ContainsFunc(o.Owners,
+			func(r object.Ref) bool { return in[r] })) {
 			continue
 		}
 		err := m.pauser.Change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {

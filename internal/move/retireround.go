@@ -33,7 +33,9 @@ type leaving struct {
 	*batch
 	healthy []restore.Unit // those that are retired
 	list    *versions      // what the lists of the round show of the batch
-	done    chan struct{}
+	// owned are the objects that units of the batch own by these lists, and that may stay.
+	owned map[object.Ref]bool
+	done  chan struct{}
 }
 
 // rounds are the rounds of a run.
@@ -228,7 +230,7 @@ func (m *run) retireUnits(ctx context.Context, round []*leaving, errs map[string
 			g.Go(func() error {
 				err := errs[u.Name]
 				if err == nil {
-					err = task.Call(func() error { return m.retireUnit(ctx, l.batch, u) })
+					err = task.Call(func() error { return m.retireUnit(ctx, l.batch, u, l.owned) })
 				}
 				if err != nil {
 					m.fail(ctx, u.Name, fmt.Errorf("retire: %w", err))
@@ -340,14 +342,15 @@ func (m *run) cascades(ctx context.Context, lists roundLists, round []*leaving) 
 }
 
 // leavingIn returns the objects that a round deletes, by UID, and the units. planned says whether
-// the batch of an owner takes an object off the source together with it, or this owner off it.
+// the batch of an owner takes an object off the source together with it, or this owner off it, and
+// notes what is owned.
 func (m *run) leavingIn(round []*leaving) (toDelete map[string]object.Ref,
 	planned func(ref, owner object.Ref) bool, unitOf map[object.Ref]string) {
 	toDelete, unitOf = map[string]object.Ref{}, map[object.Ref]string{}
 	leaves, batchOf := map[*leaving]map[object.Ref]bool{}, map[object.Ref]*leaving{}
 	for _, l := range round {
 		of := map[object.Ref]bool{}
-		leaves[l] = of
+		leaves[l], l.owned = of, map[object.Ref]bool{}
 		for _, u := range l.healthy {
 			for _, o := range u.Objects {
 				unitOf[o.Ref] = u.Name
@@ -362,7 +365,12 @@ func (m *run) leavingIn(round []*leaving) (toDelete map[string]object.Ref,
 		}
 	}
 	isOurs := func(r object.Ref) bool { return unitOf[r] != "" }
+	var mu sync.Mutex
 	return toDelete, func(ref, owner object.Ref) bool {
-		return leaves[batchOf[owner]][ref] || isLock(m.Rows, ref, isOurs)
+		of := batchOf[owner]
+		mu.Lock()
+		of.owned[ref] = true
+		mu.Unlock()
+		return leaves[of][ref] || isLock(m.Rows, ref, isOurs)
 	}, unitOf
 }

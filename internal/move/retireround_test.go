@@ -138,8 +138,9 @@ func TestWhatLeavesIsDecidedByTheBatchOfItsOwner(t *testing.T) {
 		return l
 	}
 	m := &run{}
-	toDelete, planned, unitOf := m.leavingIn([]*leaving{part("copies", restore.Create),
-		part("adopts", restore.Adopt), part("leaves-out", restore.Skip)})
+	round := []*leaving{part("copies", restore.Create), part("adopts", restore.Adopt),
+		part("leaves-out", restore.Skip)}
+	toDelete, planned, unitOf := m.leavingIn(round)
 	for owner, want := range map[string]bool{"copies": true, "adopts": true, "leaves-out": false} {
 		if planned(ref("shared"), ref(owner)) != want {
 			t.Errorf("the batch that %s it takes it along: %v", owner, !want)
@@ -150,6 +151,11 @@ func TestWhatLeavesIsDecidedByTheBatchOfItsOwner(t *testing.T) {
 	}
 	if planned(ref("adopts"), ref("copies")) {
 		t.Error("an object of a unit of another batch leaves with its owner, although that may stay")
+	}
+	for _, l := range round {
+		if !l.owned[ref("shared")] {
+			t.Errorf("%s does not know what it owns", l.healthy[0].Name)
+		}
 	}
 }
 

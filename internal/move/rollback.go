@@ -13,16 +13,27 @@ import (
 )
 
 // ForwardError means that units are past their hand-over. They can only be resumed; all others are
-// rolled back.
-type ForwardError struct{ Units []string }
+// rolled back, unless something else failed.
+type ForwardError struct {
+	Units []string
+	Left  bool // something else failed
+}
 
 func (e *ForwardError) Error() string {
-	return fmt.Sprintf("units that were handed over cannot be rolled back: %d, the first: %s; all "+
-		"others are as they were", len(e.Units), e.Units[0])
+	others := "all others are as they were"
+	if e.Left {
+		others = "the rollback of others failed"
+	}
+	return fmt.Sprintf("units that were handed over cannot be rolled back: %d, the first: %s; %s",
+		len(e.Units), e.Units[0], others)
 }
 
 // Hint says what the operator can do.
 func (e *ForwardError) Hint() string {
+	if e.Left {
+		return "resume the operation to bring them to their end: it moves the others as well; to keep " +
+			"those on the source, mend what failed and roll the operation back again first"
+	}
 	return "resume the operation to bring them to their end; to have them back, move them back"
 }
 
@@ -32,24 +43,23 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err != nil {
 		return err
 	}
-	forward, err := m.forward(ctx)
-	if err != nil {
-		return err
+	forward, stuck, errs := m.forward(ctx)
+	if len(stuck) == 0 && len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	back := func(unit string) bool {
-		return !slices.Contains(forward, unit) &&
+		return !slices.Contains(forward, unit) && !stuck[unit] &&
 			(!m.over(unit) || m.Units[unit] == catalog.UnitGivenBack)
 	}
-	var stuck map[string]bool
-	var errs []error
 	if m.hasTarget() {
-		stuck, errs = m.undo(ctx, back, len(forward) == 0)
+		errs = append(errs, m.takeBackHandOvers(ctx, back, stuck)...)
+		errs = append(errs, m.undo(ctx, back, stuck, len(forward)+len(errs) == 0)...)
 	}
 	for _, u := range m.Plan.Copy.Units {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if u.Blocked || !back(u.Name) || stuck[u.Name] {
+		if u.Blocked || !back(u.Name) {
 			continue
 		}
 		if err := m.rollBackUnit(ctx, u); err != nil {
@@ -67,7 +77,7 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 		}
 	}
 	if len(forward) > 0 {
-		errs = append(errs, &ForwardError{Units: forward})
+		errs = append(errs, &ForwardError{Units: forward, Left: len(errs) > 0})
 	}
 	if !m.hasTarget() {
 		errs = append(errs, m.reportLeft(ctx))
@@ -115,25 +125,56 @@ func (m *run) giveToSource(ctx context.Context, u restore.Unit, state catalog.Un
 	return m.unpause(ctx, u.Name, true, state)
 }
 
+// takeBackHandOvers makes sure that hand-overs which were begun never take place, before anything
+// of the copies is removed: a host that was suspended in one would hand over what is not there any
+// more. Units of which it cannot do that are stuck, as in undo.
+func (m *run) takeBackHandOvers(ctx context.Context, back func(unit string) bool,
+	stuck map[string]bool) (errs []error) {
+	for _, u := range m.Plan.Copy.Units {
+		if u.Blocked || !back(u.Name) || !m.inBatch(u.Name) {
+			continue
+		}
+		state, err := m.Journal.State(ctx, handOverStep(u.Name))
+		if err == nil && !isBegun(state) {
+			continue
+		}
+		if err == nil {
+			err = m.Journal.Do(ctx, takeBackStep(u.Name, m.Attempt), func(ctx context.Context,
+				h *catalog.StepHandle) error {
+				return m.takeBackHandOver(ctx, h, u)
+			})
+		}
+		if err != nil {
+			stuck[u.Name] = true
+			errs = append(errs, fmt.Errorf("%s: take back its hand-over: %w", u.Name, err))
+		}
+	}
+	return errs
+}
+
+// takeBackStep takes back the hand-over of a unit. Each run may have begun one.
+func takeBackStep(unit string, attempt int) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "take-back", Wave: attempt}
+}
+
 // undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot
 // be removed are stuck: they stay paused on the source, and do not hold up the others.
-func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
-	stuck map[string]bool, errs []error) {
-	stuck = map[string]bool{}
+func (m *run) undo(ctx context.Context, back func(unit string) bool, stuck map[string]bool,
+	shared bool) (errs []error) {
 	for _, b := range slices.Backward(m.batches) {
 		names := slices.DeleteFunc(b.units(), func(unit string) bool { return !back(unit) })
-		if m.undoBatch(ctx, b, names, false, nil) == nil {
+		if m.undoUnits(ctx, b, b.hooks(), names...) == nil {
 			continue
 		}
 		for _, name := range names {
-			if err := m.undoBatch(ctx, b, []string{name}, false, nil); err != nil {
+			if err := m.undoUnits(ctx, b, b.hooks(), name); err != nil {
 				stuck[name] = true
 				errs = append(errs, fmt.Errorf("remove the copy of %s: %w", name, err))
 			}
 		}
 	}
 	for _, u := range m.Plan.Copy.Units {
-		if !back(u.Name) || stuck[u.Name] {
+		if !back(u.Name) {
 			continue
 		}
 		if err := m.undoPreCopy(ctx, u.Name); err != nil {
@@ -143,40 +184,57 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 		}
 	}
 	if !shared || len(errs) > 0 || len(m.batches)+len(m.pre.plans) == 0 {
-		return stuck, errs
+		return errs
 	}
+	return append(errs, m.undoShared(ctx)...)
+}
+
+// undoShared removes the copies of shared objects, but those that the target needs by now.
+func (m *run) undoShared(ctx context.Context) (errs []error) {
 	needed, err := m.usedOnTarget(ctx)
 	if err != nil {
-		return stuck, append(errs, err)
+		return []error{err}
+	}
+	pools, err := m.poolsThatStay(ctx, needed)
+	if err != nil {
+		return []error{err}
+	}
+	undo := func(b *batch, hooks restore.Hooks) {
+		if err := restore.Undo(ctx, m.undoOptions(b, hooks, func(o *restore.UndoOptions) {
+			o.Shared, o.Needed, o.StayPaused = true, needed, pools
+		})); err != nil {
+			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
+		}
 	}
 	for _, b := range slices.Backward(m.batches) {
-		if err := m.undoBatch(ctx, b, nil, true, needed); err != nil {
-			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
-		}
+		undo(b, b.hooks())
 	}
 	for _, p := range slices.Backward(m.pre.plans) {
-		if err := m.undoPlan(ctx, p, preCopyHooks(p), nil, true, needed); err != nil {
-			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
-		}
+		undo(p, preCopyHooks(p))
 	}
-	return stuck, errs
+	return errs
 }
 
-func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bool,
-	needed map[object.Ref]bool) error {
-	return m.undoPlan(ctx, b, restore.Hooks{StepSuffix: b.suffix()}, units, shared, needed)
+// hooks are those by which an undo finds the steps of a batch.
+func (b *batch) hooks() restore.Hooks { return restore.Hooks{StepSuffix: b.suffix()} }
+
+// undoUnits removes what was copied of units by the plan of a batch or a pre-copy.
+func (m *run) undoUnits(ctx context.Context, b *batch, hooks restore.Hooks, units ...string) error {
+	return restore.Undo(ctx, m.undoOptions(b, hooks,
+		func(o *restore.UndoOptions) { o.Units = units }))
 }
 
-// undoPlan removes what was copied by the plan of a batch or a pre-copy.
-func (m *run) undoPlan(ctx context.Context, b *batch, hooks restore.Hooks, units []string,
-	shared bool, needed map[object.Ref]bool) error {
-	return restore.Undo(ctx, restore.UndoOptions{
+func (m *run) undoOptions(b *batch, hooks restore.Hooks,
+	of func(o *restore.UndoOptions)) restore.UndoOptions {
+	o := restore.UndoOptions{
 		RunOptions: restore.RunOptions{
 			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 			Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Hooks: hooks,
 		},
-		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Needed: needed,
-	})
+		Remover: m.Target.Writer, Lister: m.Target.Reader,
+	}
+	of(&o)
+	return o
 }
 
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
@@ -207,22 +265,29 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership
-// record in the bucket shows as handed over.
-func (m *run) forward(ctx context.Context) ([]string, error) {
-	var units []string
+// record in the bucket shows as handed over. Units of which it is not known are stuck, as in undo,
+// unless it is known of none.
+func (m *run) forward(ctx context.Context) (units []string, stuck map[string]bool, errs []error) {
+	stuck = map[string]bool{}
+	known := false
 	for _, b := range m.batches {
 		for _, u := range b.Copy.Units {
-			if m.over(u.Name) && m.Units[u.Name] != catalog.UnitGivenBack {
+			if m.over(u.Name) && m.Units[u.Name] != catalog.UnitGivenBack || stuck[u.Name] {
 				continue
 			}
 			by, err := m.handedOverBy(ctx, u)
 			if err != nil {
-				return nil, err
+				stuck[u.Name] = true
+				errs = append(errs, fmt.Errorf("%s: find out whether it was handed over: %w", u.Name, err))
+				continue
 			}
-			if by != "" {
+			if known = true; by != "" {
 				units = append(units, u.Name)
 			}
 		}
 	}
-	return units, nil
+	if !known && len(errs) > 0 {
+		return nil, nil, errs[:1] // the store does not answer
+	}
+	return units, stuck, errs
 }

@@ -192,7 +192,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	}
 	left, blocked := m.left(), m.blocked()
 	if m.results.first == nil && left == 0 && blocked == 0 {
-		return m.observe(ctx)
+		return errors.Join(m.reportNotMoved(ctx), m.observe(ctx))
 	}
 	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked,
 		Left: left, First: m.results.first, Stopped: m.results.stopped}

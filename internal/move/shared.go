@@ -134,7 +134,7 @@ func (m *run) retireShared(ctx context.Context) error {
 // the last batch found it that has copied it. They are in the order in which batches copied them
 // first, which is an order by owners: the batch of an object has its owners, or one before has.
 func (m *run) sharedOfBatches() *batch {
-	all := &batch{Source: map[string]objectState{}}
+	all := &batch{Source: map[string]objectState{}, copiedBy: map[object.Ref]*batch{}}
 	objects, at := []restore.Object{}, map[object.Ref]int{}
 	before := 0 // the last wave of the batches before
 	for _, b := range m.batches {
@@ -144,7 +144,7 @@ func (m *run) sharedOfBatches() *batch {
 			if !known || o.Action == restore.Skip {
 				continue
 			}
-			all.Source[o.Ref.String()] = was
+			all.Source[o.Ref.String()], all.copiedBy[o.Ref] = was, b
 			i, seen := at[o.Ref]
 			if seen {
 				o.Wave = objects[i].Wave

@@ -110,21 +110,25 @@ func (m *run) switchedOf(ctx context.Context, unit string) (object.Ref, []*graph
 	return ref, nodes, err
 }
 
-// switchedBefore is switchedOf for what earlier runs have set. When somebody deleted the Cluster,
-// what is left of the unit does not belong to it any more: these objects are those of the plan.
+// switchedBefore is switchedOf for what earlier runs have set. What belonged to the unit in the
+// plan may not any more: somebody deleted the Cluster, or another one has come to use it as well.
+// It is left alone when it belongs to another unit by now, which may be handed over.
 func (m *run) switchedBefore(ctx context.Context, unit string) (object.Ref, []*graph.Node, error) {
 	ref, nodes, err := m.sourceUnit(ctx, unit, look{captures: m.captures})
-	if err != nil || len(nodes) > 0 {
+	if err != nil || len(nodes) > 0 && len(m.switches[unit]) == 0 {
 		return ref, nodes, err
 	}
-	captured, err := m.captures.graphOf(ctx, time.Now(), m.namespacesOf(unit))
+	there, since := len(nodes) > 0, time.Time{}
+	if !there {
+		since = time.Now() // the Cluster is gone
+	}
+	captured, err := m.captures.graphOf(ctx, since, m.namespacesOf(unit))
 	if err != nil {
 		return ref, nil, err
 	}
 	for _, ref := range m.switches[unit] {
 		n := captured.graph.Node(ref)
-		// Another unit may have come to use it, and be handed over.
-		if n != nil && n.Unit == "" && !n.Shared && !m.switchedFor(n.UID) {
+		if n != nil && n.Unit == "" && (!n.Shared || there) && !m.switchedFor(n.UID) {
 			of := *n
 			of.Unit = unit
 			nodes = append(nodes, &of)
@@ -155,7 +159,7 @@ func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, change
 	if readErr != nil || holder == m.lock() {
 		return errors.Join(err, readErr)
 	}
-	return errors.Join(err, &LockedError{Workload: unit, Holder: holder},
+	return errors.Join(err, &LockedError{Workload: unit, Holder: holder, Lock: m.lock()},
 		m.pauser.TakeBack(ctx, changed))
 }
 
@@ -341,7 +345,8 @@ func (m *run) unpauseIn(ctx context.Context, h *catalog.StepHandle, unit string,
 	if err != nil {
 		return err
 	}
-	if err := m.beforeUnpause(ctx, unit, ref, nodes); apierrors.IsNotFound(err) {
+	begun := h.Step().Phase == pauseStep(unit).Phase
+	if err := m.beforeUnpause(ctx, unit, ref, nodes, begun); apierrors.IsNotFound(err) {
 		if gone, listErr := m.isGone(ctx, ref); gone {
 			return m.unpauseGone(ctx, h, ref, nodes, state)
 		} else if listErr != nil {
@@ -380,10 +385,11 @@ func (m *run) unpauseIn(ctx context.Context, h *catalog.StepHandle, unit string,
 // beforeUnpause gives back what a pause set besides the switch of the Cluster: the objects of the
 // unit that have one of their own, and the admission policy, which would deny to unpause the
 // Cluster. It does so only when we hold the lock, or when a run died between the policy and the
-// lock. A unit that another management cluster claimed since planning is not given back (I1).
+// lock. A unit that another management cluster claimed since planning is not given back (I1), nor
+// is one whose pause was begun, and which is paused without a lock (*LockedError).
 func (m *run) beforeUnpause(ctx context.Context, unit string, cluster object.Ref,
-	nodes []*graph.Node) error {
-	ours, free := false, false
+	nodes []*graph.Node, begun bool) error {
+	ours, free, unlocked := false, false, false
 	if err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
 		annotations := u.GetAnnotations()
 		_, fenced := annotations[capi.AnnotationFenced]
@@ -392,10 +398,17 @@ func (m *run) beforeUnpause(ctx context.Context, unit string, cluster object.Ref
 				return false, err // a later run, on another host, has it
 			}
 		}
-		free = annotations[capi.AnnotationOperation] == "" && !fenced && !capi.PausedByUs(u.Object)
+		unlocked = annotations[capi.AnnotationOperation] == "" && !fenced
+		free = unlocked && !capi.PausedByUs(u.Object)
 		return false, nil
-	}); err != nil || !ours && !free {
+	}); err != nil {
 		return err
+	}
+	if !ours && !free {
+		if unlocked && begun {
+			return m.mayHold(unit, "")
+		}
+		return nil
 	}
 	if ours {
 		if err := m.mayReturn(ctx, unit); err != nil {

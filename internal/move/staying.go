@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -19,16 +20,24 @@ type staying struct {
 	users map[object.Ref][]string // of shared objects, those that stay
 	moves map[object.Ref]bool     // a user of the object moves
 	all   bool                    // no unit moves
-	kept  map[object.Ref]bool     // pools that keepsPool has reported
+	kept  map[object.Ref]bool     // what keepsPool has said of the pools that it has reported
 }
 
-// staying reads the users of shared objects in all plans: each may know of others.
+// staying returns what is known of the units that stay.
 func (m *run) staying() staying {
+	return m.usersOf(func(u restore.Unit) bool {
+		return u.Blocked || m.hasLeft(u.Name) || m.Units[u.Name] == catalog.UnitBlocked
+	})
+}
+
+// usersOf is staying for the units that is says. It reads the users of shared objects in all plans:
+// each may know of others.
+func (m *run) usersOf(is func(u restore.Unit) bool) staying {
 	s := staying{users: map[object.Ref][]string{}, moves: map[object.Ref]bool{}, all: true,
 		kept: map[object.Ref]bool{}}
 	stays := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
-		stays[u.Name] = u.Blocked || m.hasLeft(u.Name) || m.Units[u.Name] == catalog.UnitBlocked
+		stays[u.Name] = is(u)
 		s.all = s.all && stays[u.Name]
 	}
 	for _, p := range append(m.copies(), &batch{Copy: m.Plan.Copy}) {
@@ -52,14 +61,20 @@ func (s staying) onlyTheirs(ref object.Ref) bool {
 }
 
 // keepsPool reports whether a pool of addresses is not released on the target, since the source
-// hands out addresses of it to units that stay there.
+// hands out addresses of it to units that stay there. It is a finding as well when the pool is at
+// work on the target already.
 func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool, error) {
 	if !m.Rows.Row(o.GroupKind()).AddressPool || m.Plan.Spec.Force.Has(object.CodePoolShared) {
 		return false, nil
 	}
-	if s.kept[o.Ref] {
-		return true, nil
+	if kept, reported := s.kept[o.Ref]; reported {
+		return kept, nil
 	}
+	copied, err := on(ctx, m.Target, o.Ref)
+	if err != nil {
+		return false, err
+	}
+	atWork := copied != nil && !capi.PausedByUs(copied.Object)
 	for _, unit := range s.users[o.Ref] {
 		there := &unstructured.Unstructured{}
 		if ref, err := clusterRef(unit); err != nil {
@@ -72,14 +87,39 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 		if there == nil {
 			continue
 		}
-		s.kept[o.Ref] = true
-		return true, m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
-			Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
+		f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
 			Message: "it stays paused on the target, since the source hands out addresses of it to " +
 				unit + ", which is not moved",
-			Hint: "move that one as well; the next move of it releases the pool"}))
+			Hint: "move that one as well; the next move of it releases the pool"}
+		if atWork {
+			f.Message = "it is at work on the target, and the source hands out addresses of it to " + unit +
+				", which is not moved"
+			f.Hint = "move that one as well, or see that the addresses of both do not overlap"
+		}
+		s.kept[o.Ref] = !atWork
+		return !atWork, m.Journal.Emit(ctx, catalog.FindingEvent("", f))
 	}
 	return false, nil
+}
+
+// poolsThatStay returns those of the shared objects that a rollback leaves on the target which are
+// pools of addresses, and which the source uses again: what is retired is at work on the target
+// with the others of their addresses.
+func (m *run) poolsThatStay(ctx context.Context, needed map[object.Ref]bool) (
+	map[object.Ref]bool, error) {
+	back := m.usersOf(func(u restore.Unit) bool { return !m.results.retired[u.Name] })
+	pools := map[object.Ref]bool{}
+	for ref, is := range needed {
+		if !is {
+			continue
+		}
+		keeps, err := m.keepsPool(ctx, back, restore.Object{Ref: ref})
+		if err != nil {
+			return nil, err
+		}
+		pools[ref] = keeps
+	}
+	return pools, nil
 }
 
 // reportKept reports the copies of shared objects that were made for units alone that stay on the
@@ -109,6 +149,39 @@ func (m *run) reportKept(ctx context.Context) error {
 					"adopts it"})); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// reportNotMoved reports the shared objects of the plan that no batch has taken along, and that are
+// on the source: the units that use them, or all of their namespace, have left the move.
+func (m *run) reportNotMoved(ctx context.Context) error {
+	moved := map[object.Ref]bool{}
+	for _, b := range m.copies() {
+		for _, o := range b.Copy.Shared.Objects {
+			moved[o.Ref] = true
+		}
+	}
+	for _, o := range m.Plan.Copy.Shared.Objects {
+		if moved[o.Ref] || o.Action == restore.Skip ||
+			o.GroupKind() == kube.NamespaceKind.GroupKind {
+			continue
+		}
+		here, err := on(ctx, m.Source, o.Ref)
+		if err != nil {
+			return err
+		}
+		if here == nil {
+			continue
+		}
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
+			Severity: object.Warning, Code: object.CodeSharedKept, Ref: o.Ref,
+			Message: "it stays on the source and was not copied: the workload clusters that it was to be " +
+				"moved with are not moved any more",
+			Hint: "move it by its namespace once more, or take a snapshot, before you turn the source " +
+				"off"})); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -67,6 +68,17 @@ func TestI1APoolThatTheSourceUsesStaysPaused(t *testing.T) {
 	if !keeps(stays, pool) || keeps(stays, secret) || keeps(staying{}, pool) {
 		t.Errorf("kept: %v; a Secret: %v; when all move: %v", keeps(stays, pool), keeps(stays, secret),
 			keeps(staying{}, pool))
+	}
+	for mark, want := range map[string]bool{"": false, `"mgmtd.dev/was-paused":"absent"`: true} {
+		m.Target = Mgmt{Reader: serve(t, map[string]string{
+			"/apis/ipam.cluster.x-k8s.io/v1beta2/namespaces/ns/inclusterippools/p": `{"apiVersion":
+				"ipam.cluster.x-k8s.io/v1beta2","kind":"InClusterIPPool","metadata":{"namespace":"ns",
+				"name":"p","annotations":{` + mark + `}}}`}), Kinds: []kube.Kind{{GroupKind: pool.GroupKind(),
+			Version: "v1beta2", Resource: "inclusterippools", Namespaced: true}}}
+		clear(stays.kept)
+		if keeps(stays, pool) != want || keeps(stays, pool) != want {
+			t.Errorf("with the annotation %q it stays paused: %v", mark, !want)
+		}
 	}
 	m.Plan.Spec.Force = object.Forced{object.CodePoolShared: ""}
 	if keeps(stays, pool) {

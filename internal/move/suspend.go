@@ -75,12 +75,12 @@ func (e *ResumedError) Hint() string {
 // more, of those of some units, or of all without any: it would work on what is paused, and on what
 // is gone. Somebody may have resumed it, or the rollback of another move, which does not know of
 // units that are not locked yet. Owners that were suspended when the move was planned are not in
-// the plan.
+// the plan. An owner whose units have all gone back to the source works for them there.
 func (m *run) checkSuspended(ctx context.Context, units ...string) error {
 	resumed := &ResumedError{}
 	for _, s := range m.Plan.Suspend {
-		if len(units) > 0 && !slices.ContainsFunc(s.Units, func(unit string) bool {
-			return slices.Contains(units, unit)
+		if !slices.ContainsFunc(s.Units, func(unit string) bool {
+			return !m.staysOnSource(unit) && (len(units) == 0 || slices.Contains(units, unit))
 		}) {
 			continue
 		}
@@ -99,6 +99,14 @@ func (m *run) checkSuspended(ctx context.Context, units ...string) error {
 		return resumed
 	}
 	return nil
+}
+
+// staysOnSource reports whether a unit is not moved any more.
+func (m *run) staysOnSource(unit string) bool {
+	over := m.over(unit)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return over && !m.results.retired[unit]
 }
 
 // suspendOwner suspends one owner. It leaves one alone that is suspended: then somebody else did

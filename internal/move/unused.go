@@ -46,10 +46,13 @@ func (m *run) unused(ctx context.Context, units []string) ([]object.Ref, error) 
 }
 
 // namespacesOfPlan returns the namespaces in which the plan has workload clusters, or objects of
-// them.
+// them, but for those that have left the move.
 func (m *run) namespacesOfPlan() map[string]bool {
 	found := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
+		if m.hasLeft(u.Name) {
+			continue
+		}
 		namespace, _, _ := strings.Cut(u.Name, "/")
 		found[namespace] = true
 		for _, namespace := range m.namespaces[u.Name] {

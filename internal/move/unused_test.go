@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -74,5 +75,10 @@ func TestWhatNobodyUsesMovesWithItsNamespace(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("with %s: %v, want %v", unit, got, want)
 		}
+	}
+	m.Units = map[string]catalog.UnitState{"b/1": catalog.UnitRolledBack}
+	refs, err := m.unused(t.Context(), []string{"a/1"})
+	if err != nil || !slices.Contains(refs, object.Ref{Kind: "Secret", Namespace: "b", Name: "unused"}) {
+		t.Errorf("once nothing of b is to come: %v, %v", refs, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // TestSharedObjectsAreComparedInOneVersion: the target stores classes in a newer version than the
@@ -42,7 +43,8 @@ func TestSharedObjectsAreComparedInOneVersion(t *testing.T) {
 		"not served": {[]string{"v1beta2"}, "old", "", "does not serve cluster.x-k8s.io/v1beta1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &run{}
+			copied := &batch{Snapshot: "s"} // which salts its ids
+			m := &run{batches: []*batch{{Snapshot: "other"}, copied}}
 			m.Target = Mgmt{Reader: target, Kinds: []kube.Kind{{GroupKind: ref.GroupKind(),
 				Version: "v1beta2", Resource: "clusterclasses", Namespaced: true, Served: tt.served}}}
 			of := func(value string) *unstructured.Unstructured {
@@ -55,12 +57,13 @@ func TestSharedObjectsAreComparedInOneVersion(t *testing.T) {
 			was := objectState{UID: "u"}
 			if tt.copied != "" {
 				var err error
-				if was.Desired, err = (&batch{}).desiredID(nil, of(tt.copied)); err != nil {
+				if was.Desired, err = copied.desiredID(nil, of(tt.copied)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			b := &batch{Source: map[string]objectState{ref.String(): was}}
-			why, err := m.differsFrom(t.Context(), b, ref, of(tt.value))
+			copied.Source = map[string]objectState{ref.String(): was}
+			copied.Copy.Shared.Objects = []restore.Object{{Ref: ref, Action: restore.Create}}
+			why, err := m.differsFrom(t.Context(), m.sharedOfBatches(), ref, of(tt.value))
 			if err != nil || (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
 				t.Errorf("got %q, %v, want %q", why, err, tt.want)
 			}

@@ -110,7 +110,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"because it differs from its copy or changed. Or a copy stays on the target after a " +
 				"rollback: a BareMetalHost that is at work there, or that another object there names. Or it " +
 				"stays there as it is, since the workload clusters that it was copied for are not moved any " +
-				"more. Or it stays paused on the source, since the target was not asked for its copy.",
+				"more. Or it was not copied at all for that reason. Or it stays paused on the source, since " +
+				"the target was not asked for its copy.",
 			Next: "Compare both. It does no harm on the source: nothing there uses it, and a " +
 				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
 		},

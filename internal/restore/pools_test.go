@@ -111,6 +111,29 @@ func TestAPoolThatAwaitsOthersStaysPausedWhenItIsLeft(t *testing.T) {
 	}
 }
 
+// TestAPoolThatIsLeftStaysPausedWhenTheCallerSaysSo, and is given back otherwise.
+func TestAPoolThatIsLeftStaysPausedWhenTheCallerSaysSo(t *testing.T) {
+	one := object.Key{Namespace: "one", Name: "w"}
+	ref, err := object.ParseRef(sharedPoolRef)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stays := range []bool{true, false} {
+		x := newTrial(t, twoTenants(t, address(one), sharedPool), newMemory(t, "target"))
+		x.hooks.BeforeRelease = func(context.Context, Unit) error { return errDied }
+		if _, err := x.run(t); err == nil {
+			t.Fatal("its unit is released")
+		}
+		x.needed, x.stayPaused = map[object.Ref]bool{ref: true}, map[object.Ref]bool{ref: stays}
+		if err := x.undo(t, &mortal{memory: x.target, writes: -1}); err != nil {
+			t.Fatal(err)
+		}
+		if pool := x.target.get(t, sharedPoolRef); pool == nil || capi.PausedByUs(pool.Object) != stays {
+			t.Errorf("stays paused: %v; it is left as %v", stays, pool)
+		}
+	}
+}
+
 // TestAPoolThatIsAtWorkOnTheTargetIsReported: its addresses that are in use and not there.
 func TestAPoolThatIsAtWorkOnTheTargetIsReported(t *testing.T) {
 	one, two := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "two", Name: "w"}

@@ -32,8 +32,9 @@ type trial struct {
 	hooks    Hooks
 	// writer writes to the target; nil is the target itself.
 	writer Writer
-	prober Prober              // nil is the target
-	needed map[object.Ref]bool // UndoOptions.Needed
+	prober Prober // nil is the target
+	// needed and stayPaused are those of UndoOptions.
+	needed, stayPaused map[object.Ref]bool
 	// modifiers are Input.Modifiers and RunOptions.Modifiers.
 	modifiers *modify.Document
 	// newerWith is Input.NewerWith.

@@ -115,7 +115,7 @@ func (x *trial) undo(t *testing.T, w *mortal) error {
 		Writer: x.target, Kinds: x.target.kinds, Operation: string(x.id),
 		Journal: x.journal(), Tuning: x.tuning},
 		Remover: w, Lister: x.target, Units: names, Shared: true,
-		Needed: x.needed})
+		Needed: x.needed, StayPaused: x.stayPaused})
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Failed, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
 	}

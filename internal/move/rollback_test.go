@@ -1,0 +1,204 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// TestI1APoolOfWhatIsRolledBackStaysPausedOnTheTarget: of its users one is retired, so that the
+// target needs it, and the source has another one back.
+func TestI1APoolOfWhatIsRolledBackStaysPausedOnTheTarget(t *testing.T) {
+	ref := func(name string) object.Ref {
+		return object.Ref{Group: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool", Namespace: "ns",
+			Name: name}
+	}
+	m := &run{Plan: &Plan{Copy: restore.Plan{Units: []restore.Unit{{Name: "ns/gone"}, {Name: "ns/back"}},
+		Shared: restore.Unit{Objects: []restore.Object{
+			{Ref: ref("both"), Users: []string{"ns/gone", "ns/back"}},
+			{Ref: ref("gone"), Users: []string{"ns/gone"}},
+			{Ref: ref("back"), Users: []string{"ns/back"}}}}}},
+		results: results{retired: map[string]bool{"ns/gone": true}}}
+	var c *catalog.Catalog
+	c, m.Journal = newJournal(t, catalog.Options{})
+	pools, err := m.poolsThatStay(t.Context(), map[object.Ref]bool{ref("both"): true,
+		ref("gone"): true, ref("back"): false})
+	if err != nil || !pools[ref("both")] || pools[ref("gone")] || pools[ref("back")] {
+		t.Errorf("paused stay %v, %v", pools, err)
+	}
+	found := findingsOf(t, c, m.Journal)
+	if len(found) != 1 || found[0].Code != object.CodePoolShared || found[0].Ref != ref("both") {
+		t.Errorf("findings: %v", found)
+	}
+}
+
+// TestAResumeAsksNothingOfTheOwnersOfWhatIsRolledBack: their tools work for it on the source again.
+func TestAResumeAsksNothingOfTheOwnersOfWhatIsRolledBack(t *testing.T) {
+	k := kube.Kind{GroupKind: object.GroupKind{Group: "kustomize.toolkit.fluxcd.io",
+		Kind: "Kustomization"}, Version: "v1", Resource: "kustomizations", Namespaced: true}
+	owner := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: "ns", Name: "apps"}
+	reader := serve(t, map[string]string{
+		"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/ns/kustomizations/apps": `{"apiVersion":
+			"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","metadata":{"namespace":"ns",
+			"name":"apps"},"spec":{"suspend":false}}`})
+	m := &run{Plan: &Plan{Suspend: []Suspension{{Owner: owner, Units: []string{"ns/a", "ns/b"}}}},
+		Units: map[string]catalog.UnitState{}, results: results{retired: map[string]bool{}},
+		pauser: fence.NewPauser(reader, nil, []kube.Kind{k}, nil)}
+	for _, tt := range []struct {
+		a, b    catalog.UnitState
+		refuses bool
+	}{
+		{catalog.UnitHandedOver, catalog.UnitRolledBack, true},
+		{catalog.UnitRolledBack, catalog.UnitGivenBack, false},
+		{catalog.UnitBlocked, catalog.UnitRolledBack, false},
+		{catalog.UnitRetired, catalog.UnitRolledBack, true}, // it would create that again
+	} {
+		m.Units["ns/a"], m.Units["ns/b"] = tt.a, tt.b
+		m.results.retired["ns/a"] = tt.a == catalog.UnitRetired
+		err := m.checkSuspended(t.Context())
+		if _, is := errors.AsType[*ResumedError](err); is != tt.refuses || !is && err != nil {
+			t.Errorf("%s and %s: %v", tt.a, tt.b, err)
+		}
+	}
+}
+
+// TestWhatOthersHaveComeToUseIsGivenBackAsWell: the object of a unit has a switch of its own, and
+// a new process gives the unit back after another workload cluster has come to use it.
+func TestWhatOthersHaveComeToUseIsGivenBackAsWell(t *testing.T) {
+	pool := func(name string) object.Ref {
+		return object.Ref{Group: "ipam.metal3.io", Kind: "IPPool", Namespace: "ns", Name: name}
+	}
+	node := func(ref object.Ref, needs ...string) *graph.Node {
+		n := &graph.Node{Ref: ref, UID: ref.Name}
+		for _, name := range needs {
+			n.Needs = append(n.Needs, graph.Need{Ref: pool(name)})
+		}
+		return n
+	}
+	cluster := func(name string) object.Ref {
+		return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: "ns", Name: name}
+	}
+	v := finishedCapture(time.Now(), nil, nil)
+	v.enough, v.graph = true, graph.New([]*graph.Node{node(cluster("a"), "own", "shared"),
+		node(cluster("b"), "other", "shared"), node(pool("own")), node(pool("shared")),
+		node(pool("unused")), node(pool("other"))}, nil)
+	m := &run{captures: &captureCache{latest: v}, switches: map[string][]object.Ref{"ns/a": {
+		pool("own"), pool("shared"), pool("unused"), pool("other"), pool("gone")}}}
+	_, nodes, err := m.switchedOf(t.Context(), "ns/a")
+	var got []string
+	for _, n := range nodes {
+		if got = append(got, n.UID); n.Unit != "ns/a" {
+			t.Errorf("%s counts for %q", n.UID, n.Unit)
+		}
+	}
+	if want := []string{"a", "own", "shared", "unused"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("given back are %v, %v, want %v", got, err, want)
+	}
+}
+
+// TestAHostThatWakesUpPausesNoSharedObject: another host has taken the operation over.
+func TestAHostThatWakesUpPausesNoSharedObject(t *testing.T) {
+	k := kube.Kind{GroupKind: object.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"},
+		Version: "v1alpha1", Resource: "baremetalhosts", Namespaced: true}
+	host := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: "ns", Name: "h"}
+	reader := serve(t, map[string]string{"/apis/metal3.io/v1alpha1/namespaces/ns/baremetalhosts/h": `{
+		"apiVersion":"metal3.io/v1alpha1","kind":"BareMetalHost","metadata":{"namespace":"ns",
+		"name":"h"}}`})
+	errLost := errors.New("another host has taken over")
+	c, j := newJournal(t, catalog.Options{})
+	m := &run{pauser: fence.NewPauser(reader, nil, []kube.Kind{k}, nil)} // a write would panic
+	m.Journal = c.Journal(j.Operation(), catalog.JournalOptions{
+		Alive: func(context.Context) error { return errLost }})
+	err := m.changeShared(t.Context(), []restore.Object{{Ref: host}},
+		func(*unstructured.Unstructured) (bool, error) { return true, nil })
+	if !errors.Is(err, errLost) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// TestAnErrorBesideWhatIsHandedOver: it does not say that all others are as they were.
+func TestAnErrorBesideWhatIsHandedOver(t *testing.T) {
+	for left, want := range map[bool]string{false: "all others are as they were",
+		true: "the rollback of others failed"} {
+		e := &ForwardError{Units: []string{"ns/a"}, Left: left}
+		if !strings.Contains(e.Error(), want) || strings.Contains(e.Hint(), "moves the others") != left {
+			t.Errorf("%v: %s: %s", left, e, e.Hint())
+		}
+	}
+}
+
+// TestWhatNoUnitTakesAlongIsReported: the workload clusters that it was to be moved with are gone.
+func TestWhatNoUnitTakesAlongIsReported(t *testing.T) {
+	secret := func(name string) restore.Object {
+		return restore.Object{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: name},
+			Action: restore.Create}
+	}
+	at := func(name string) string { return "/api/v1/namespaces/ns/secrets/" + name }
+	text := `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s"}}`
+	c, j := newJournal(t, catalog.Options{})
+	skipped := secret("skipped")
+	skipped.Action = restore.Skip
+	m := &run{Plan: &Plan{Copy: restore.Plan{Shared: restore.Unit{Objects: []restore.Object{
+		secret("moved"), secret("left"), secret("deleted"), skipped}}}},
+		batches: []*batch{{Copy: restore.Plan{Shared: restore.Unit{
+			Objects: []restore.Object{secret("moved")}}}}}}
+	m.Journal = j
+	m.Source = Mgmt{Reader: serve(t, map[string]string{at("moved"): text, at("left"): text,
+		at("skipped"): text}), Kinds: []kube.Kind{{GroupKind: capi.Secret, Version: "v1",
+		Resource: "secrets", Namespaced: true}}}
+	if err := m.reportNotMoved(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found := findingsOf(t, c, j)
+	if len(found) != 1 || found[0].Code != object.CodeSharedKept || found[0].Ref.Name != "left" {
+		t.Errorf("findings: %v", found)
+	}
+}
+
+// TestOneDamagedRecordIsAboutOneUnit: whether the others are handed over is known. Without an
+// answer about any of them nothing is rolled back.
+func TestOneDamagedRecordIsAboutOneUnit(t *testing.T) {
+	st, root := newStore(t)
+	b := &batch{}
+	for _, name := range []string{"damaged", "forward", "back"} {
+		b.Copy.Units = append(b.Copy.Units, restore.Unit{Name: "ns/" + name, WorkloadID: name})
+	}
+	m := &run{Plan: &Plan{Source: sideOf("a"), Target: sideOf("b")}, Operation: "0123456789ab",
+		Units: map[string]catalog.UnitState{}, batches: []*batch{b}}
+	m.Store = st
+	_, m.Journal = newJournal(t, catalog.Options{})
+	for _, u := range b.Copy.Units[:2] {
+		if err := ownership.Claim(t.Context(), st, m.request(u)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record := filepath.Join(root, "owners", "damaged.json")
+	if err := os.WriteFile(record, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	forward, stuck, errs := m.forward(t.Context())
+	if !slices.Equal(forward, []string{"ns/forward"}) || !stuck["ns/damaged"] || len(stuck) != 1 ||
+		len(errs) != 1 {
+		t.Errorf("forward %v, stuck %v, %v", forward, stuck, errs)
+	}
+	b.Copy.Units = b.Copy.Units[:1]
+	if forward, stuck, errs = m.forward(t.Context()); len(forward)+len(stuck) > 0 || len(errs) != 1 {
+		t.Errorf("without any answer: forward %v, stuck %v, %v", forward, stuck, errs)
+	}
+}
