@@ -279,7 +279,7 @@ func (m *run) leaveReturned(ctx context.Context, b *batch) error {
 		}
 		left[u.Name] = state == catalog.StepDone
 		steps := []catalog.Step{giveBackStep(u.Name, b)}
-		for attempt := range m.Attempt {
+		for attempt := range m.Attempt + 1 {
 			steps = append(steps, takeBackStep(u.Name, attempt))
 		}
 		for _, step := range steps {

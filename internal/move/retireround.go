@@ -354,9 +354,11 @@ func (m *run) leavingIn(round []*leaving) (toDelete map[string]object.Ref,
 		for _, u := range l.healthy {
 			for _, o := range u.Objects {
 				unitOf[o.Ref] = u.Name
-				if v, ok := l.Source[o.Ref.String()]; ok && o.Action != restore.Skip {
-					toDelete[v.UID], of[o.Ref], batchOf[o.Ref] = o.Ref, true, l
+				v, ok := l.Source[o.Ref.String()]
+				if ok && o.Action != restore.Skip {
+					toDelete[v.UID], batchOf[o.Ref] = o.Ref, l
 				}
+				of[o.Ref] = ok // what others have come to use stays, and loses its owners in the unit
 			}
 		}
 		for _, o := range l.Copy.Shared.Objects {

@@ -131,8 +131,11 @@ func TestWhatLeavesIsDecidedByTheBatchOfItsOwner(t *testing.T) {
 	}
 	part := func(name string, action restore.Action) *leaving {
 		l := leavingUnits("team/" + name)
-		l.healthy[0].Objects = []restore.Object{{Ref: ref(name), Action: restore.Create}}
-		l.batch = &batch{Source: map[string]objectState{ref(name).String(): {UID: name}},
+		kept := restore.Object{Ref: ref("kept"), Action: restore.Skip} // since others use it
+		l.healthy[0].Objects = []restore.Object{{Ref: ref(name), Action: restore.Create}, kept,
+			{Ref: ref("left-out"), Action: restore.Skip}}
+		l.batch = &batch{Source: map[string]objectState{ref(name).String(): {UID: name},
+			kept.Ref.String(): {UID: "kept"}},
 			Copy: restore.Plan{Shared: restore.Unit{
 				Objects: []restore.Object{{Ref: ref("shared"), Action: action}}}}}
 		return l
@@ -148,6 +151,10 @@ func TestWhatLeavesIsDecidedByTheBatchOfItsOwner(t *testing.T) {
 		if toDelete[owner] != ref(owner) || unitOf[ref(owner)] != "team/"+owner {
 			t.Errorf("%v is deleted, of unit %q", toDelete[owner], unitOf[ref(owner)])
 		}
+	}
+	if _, deleted := toDelete["kept"]; deleted || !planned(ref("kept"), ref("copies")) ||
+		planned(ref("left-out"), ref("copies")) {
+		t.Errorf("%v are deleted; what is kept has to lose its owner, and what is left out stays", toDelete)
 	}
 	if planned(ref("adopts"), ref("copies")) {
 		t.Error("an object of a unit of another batch leaves with its owner, although that may stay")

@@ -9,7 +9,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // ForwardError means that units are past their hand-over. They can only be resumed; all others are
@@ -71,13 +73,14 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 			errs = append(errs, err)
 		}
 	}
-	if len(errs) == 0 { // a unit that is stuck is still paused, and a tool would unpause it
+	left := len(errs) > 0
+	if !left { // a unit that is stuck is still paused, and a tool would unpause it
 		if err := m.resumeGitOps(ctx, m.moved(forward)); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if len(forward) > 0 {
-		errs = append(errs, &ForwardError{Units: forward, Left: len(errs) > 0})
+		errs = append(errs, &ForwardError{Units: forward, Left: left})
 	}
 	if !m.hasTarget() {
 		errs = append(errs, m.reportLeft(ctx))
@@ -131,7 +134,7 @@ func (m *run) giveToSource(ctx context.Context, u restore.Unit, state catalog.Un
 func (m *run) takeBackHandOvers(ctx context.Context, back func(unit string) bool,
 	stuck map[string]bool) (errs []error) {
 	for _, u := range m.Plan.Copy.Units {
-		if u.Blocked || !back(u.Name) || !m.inBatch(u.Name) {
+		if u.Blocked || !back(u.Name) || !m.inBatch(u.Name) || m.Units[u.Name] == catalog.UnitGivenBack {
 			continue
 		}
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
@@ -141,7 +144,7 @@ func (m *run) takeBackHandOvers(ctx context.Context, back func(unit string) bool
 		if err == nil {
 			err = m.Journal.Do(ctx, takeBackStep(u.Name, m.Attempt), func(ctx context.Context,
 				h *catalog.StepHandle) error {
-				return m.takeBackHandOver(ctx, h, u)
+				return m.takeBackFromAnybody(ctx, h, u)
 			})
 		}
 		if err != nil {
@@ -150,6 +153,19 @@ func (m *run) takeBackHandOvers(ctx context.Context, back func(unit string) bool
 		}
 	}
 	return errs
+}
+
+// takeBackFromAnybody is takeBackHandOver, and also takes back the hand-over of a unit that another
+// management cluster than the target has claimed meanwhile: with that record the hand-over fails.
+func (m *run) takeBackFromAnybody(ctx context.Context, h *catalog.StepHandle,
+	u restore.Unit) error {
+	err := m.takeBackHandOver(ctx, h, u)
+	owned, is := errors.AsType[*ownership.OwnedError](err)
+	if !is || owned.By.UID == "" || owned.By.UID == m.Plan.Target.UID {
+		return err
+	}
+	return m.Journal.Undo(ctx, handOverStep(u.Name),
+		func(context.Context, *catalog.StepHandle) error { return nil })
 }
 
 // takeBackStep takes back the hand-over of a unit. Each run may have begun one.
@@ -265,29 +281,27 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership
-// record in the bucket shows as handed over. Units of which it is not known are stuck, as in undo,
-// unless it is known of none.
+// record in the bucket shows as handed over. Units whose record cannot be used are stuck, as in
+// undo. Any other error is alone.
 func (m *run) forward(ctx context.Context) (units []string, stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
-	known := false
 	for _, b := range m.batches {
 		for _, u := range b.Copy.Units {
 			if m.over(u.Name) && m.Units[u.Name] != catalog.UnitGivenBack || stuck[u.Name] {
 				continue
 			}
 			by, err := m.handedOverBy(ctx, u)
-			if err != nil {
+			_, wentBack := errors.AsType[*ownership.WentBackError](err)
+			switch {
+			case wentBack || store.IsUnusable(err):
 				stuck[u.Name] = true
 				errs = append(errs, fmt.Errorf("%s: find out whether it was handed over: %w", u.Name, err))
-				continue
-			}
-			if known = true; by != "" {
+			case err != nil:
+				return nil, nil, []error{err}
+			case by != "":
 				units = append(units, u.Name)
 			}
 		}
-	}
-	if !known && len(errs) > 0 {
-		return nil, nil, errs[:1] // the store does not answer
 	}
 	return units, stuck, errs
 }

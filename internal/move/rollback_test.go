@@ -71,6 +71,9 @@ func TestAResumeAsksNothingOfTheOwnersOfWhatIsRolledBack(t *testing.T) {
 	} {
 		m.Units["ns/a"], m.Units["ns/b"] = tt.a, tt.b
 		m.results.retired["ns/a"] = tt.a == catalog.UnitRetired
+		if got := len(m.suspends()) > 0; got != tt.refuses {
+			t.Errorf("%s and %s: its owner is suspended: %v", tt.a, tt.b, got)
+		}
 		err := m.checkSuspended(t.Context())
 		if _, is := errors.AsType[*ResumedError](err); is != tt.refuses || !is && err != nil {
 			t.Errorf("%s and %s: %v", tt.a, tt.b, err)
@@ -152,15 +155,18 @@ func TestWhatNoUnitTakesAlongIsReported(t *testing.T) {
 	at := func(name string) string { return "/api/v1/namespaces/ns/secrets/" + name }
 	text := `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s"}}`
 	c, j := newJournal(t, catalog.Options{})
+	used := secret("used") // not any more: a unit that moved had it in the plan
+	used.Users = []string{"other/w"}
 	skipped := secret("skipped")
 	skipped.Action = restore.Skip
 	m := &run{Plan: &Plan{Copy: restore.Plan{Shared: restore.Unit{Objects: []restore.Object{
-		secret("moved"), secret("left"), secret("deleted"), skipped}}}},
+		secret("moved"), secret("left"), secret("deleted"), skipped, used}},
+		Units: []restore.Unit{{Name: "other/w"}}}},
 		batches: []*batch{{Copy: restore.Plan{Shared: restore.Unit{
 			Objects: []restore.Object{secret("moved")}}}}}}
 	m.Journal = j
 	m.Source = Mgmt{Reader: serve(t, map[string]string{at("moved"): text, at("left"): text,
-		at("skipped"): text}), Kinds: []kube.Kind{{GroupKind: capi.Secret, Version: "v1",
+		at("skipped"): text, at("used"): text}), Kinds: []kube.Kind{{GroupKind: capi.Secret, Version: "v1",
 		Resource: "secrets", Namespaced: true}}}
 	if err := m.reportNotMoved(t.Context()); err != nil {
 		t.Fatal(err)
@@ -171,8 +177,8 @@ func TestWhatNoUnitTakesAlongIsReported(t *testing.T) {
 	}
 }
 
-// TestOneDamagedRecordIsAboutOneUnit: whether the others are handed over is known. Without an
-// answer about any of them nothing is rolled back.
+// TestOneDamagedRecordIsAboutOneUnit: whether the others are handed over is known. When the store
+// does not answer, nobody asks it for each of them.
 func TestOneDamagedRecordIsAboutOneUnit(t *testing.T) {
 	st, root := newStore(t)
 	b := &batch{}
@@ -197,8 +203,51 @@ func TestOneDamagedRecordIsAboutOneUnit(t *testing.T) {
 		len(errs) != 1 {
 		t.Errorf("forward %v, stuck %v, %v", forward, stuck, errs)
 	}
-	b.Copy.Units = b.Copy.Units[:1]
-	if forward, stuck, errs = m.forward(t.Context()); len(forward)+len(stuck) > 0 || len(errs) != 1 {
-		t.Errorf("without any answer: forward %v, stuck %v, %v", forward, stuck, errs)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if forward, stuck, errs = m.forward(ended); len(forward)+len(stuck) > 0 || len(errs) != 1 {
+		t.Errorf("without an answer: forward %v, stuck %v, %v", forward, stuck, errs)
+	}
+}
+
+// TestAHandOverThatFailsAnywayIsTakenBack: another management cluster has claimed the unit since,
+// so that its copy can go. One that the target has is left alone, and so is one that was given
+// back.
+func TestAHandOverThatFailsAnywayIsTakenBack(t *testing.T) {
+	st, _ := newStore(t)
+	errFailed := errors.New("it failed")
+	for by, tt := range map[string]struct {
+		state catalog.UnitState
+		want  catalog.StepState
+		stuck bool
+	}{
+		"c": {catalog.UnitCopied, catalog.StepUndone, false},
+		"b": {catalog.UnitCopied, catalog.StepFailed, true},
+		"a": {catalog.UnitCopied, catalog.StepUndone, false},
+		"d": {catalog.UnitGivenBack, catalog.StepFailed, false},
+	} {
+		u := restore.Unit{Name: "ns/" + by, WorkloadID: by}
+		m := &run{Plan: &Plan{Source: sideOf("a"), Target: sideOf("b"),
+			Copy: restore.Plan{Units: []restore.Unit{u}}}, Operation: "0123456789ab", Attempt: 2,
+			Units: map[string]catalog.UnitState{u.Name: tt.state}, epochs: map[string]int64{},
+			batches: []*batch{{Copy: restore.Plan{Units: []restore.Unit{u}}}}}
+		m.Store = st
+		_, m.Journal = newJournal(t, catalog.Options{})
+		if err := m.Journal.Do(t.Context(), handOverStep(u.Name), func(context.Context,
+			*catalog.StepHandle) error {
+			return errFailed
+		}); !errors.Is(err, errFailed) {
+			t.Fatal(err)
+		}
+		if err := ownership.Claim(t.Context(), st, ownership.Request{WorkloadID: by, Workload: u.Name,
+			To: sideOf(by), Operation: "0123456789ac"}); err != nil {
+			t.Fatal(err)
+		}
+		stuck := map[string]bool{}
+		errs := m.takeBackHandOvers(t.Context(), func(string) bool { return true }, stuck)
+		state, err := m.Journal.State(t.Context(), handOverStep(u.Name))
+		if err != nil || state != tt.want || stuck[u.Name] != tt.stuck || (len(errs) > 0) != tt.stuck {
+			t.Errorf("%s has claimed it: state %s, stuck %v, %v, %v", by, state, stuck, errs, err)
+		}
 	}
 }

@@ -70,11 +70,6 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 	if kept, reported := s.kept[o.Ref]; reported {
 		return kept, nil
 	}
-	copied, err := on(ctx, m.Target, o.Ref)
-	if err != nil {
-		return false, err
-	}
-	atWork := copied != nil && !capi.PausedByUs(copied.Object)
 	for _, unit := range s.users[o.Ref] {
 		there := &unstructured.Unstructured{}
 		if ref, err := clusterRef(unit); err != nil {
@@ -87,6 +82,11 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 		if there == nil {
 			continue
 		}
+		copied, err := on(ctx, m.Target, o.Ref)
+		if err != nil {
+			return false, err
+		}
+		atWork := copied != nil && !capi.PausedByUs(copied.Object)
 		f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
 			Message: "it stays paused on the target, since the source hands out addresses of it to " +
 				unit + ", which is not moved",
@@ -163,9 +163,12 @@ func (m *run) reportNotMoved(ctx context.Context) error {
 			moved[o.Ref] = true
 		}
 	}
+	namespaces := m.namespacesOfPlan() // of what moves
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if moved[o.Ref] || o.Action == restore.Skip ||
-			o.GroupKind() == kube.NamespaceKind.GroupKind {
+			o.GroupKind() == kube.NamespaceKind.GroupKind ||
+			len(o.Users) == 0 && namespaces[o.Namespace] ||
+			slices.ContainsFunc(o.Users, func(unit string) bool { return !m.hasLeft(unit) }) {
 			continue
 		}
 		here, err := on(ctx, m.Source, o.Ref)

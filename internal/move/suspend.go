@@ -40,7 +40,7 @@ func (m *run) suspendGitOps(ctx context.Context) error {
 		return m.checkSuspended(ctx)
 	}
 	err = m.Journal.Do(ctx, suspendStep(), func(ctx context.Context, h *catalog.StepHandle) error {
-		for _, s := range m.Plan.Suspend {
+		for _, s := range m.suspends() {
 			if err := m.suspendOwner(ctx, h, s.Owner); err != nil {
 				return err
 			}
@@ -79,8 +79,8 @@ func (e *ResumedError) Hint() string {
 func (m *run) checkSuspended(ctx context.Context, units ...string) error {
 	resumed := &ResumedError{}
 	for _, s := range m.Plan.Suspend {
-		if !slices.ContainsFunc(s.Units, func(unit string) bool {
-			return !m.staysOnSource(unit) && (len(units) == 0 || slices.Contains(units, unit))
+		if !slices.ContainsFunc(m.movedOf(s), func(unit string) bool {
+			return len(units) == 0 || slices.Contains(units, unit)
 		}) {
 			continue
 		}
@@ -101,12 +101,20 @@ func (m *run) checkSuspended(ctx context.Context, units ...string) error {
 	return nil
 }
 
-// staysOnSource reports whether a unit is not moved any more.
-func (m *run) staysOnSource(unit string) bool {
-	over := m.over(unit)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return over && !m.results.retired[unit]
+// movedOf returns the units of an owner but for those that are not moved any more.
+func (m *run) movedOf(s Suspension) []string {
+	return slices.DeleteFunc(slices.Clone(s.Units), func(unit string) bool {
+		over := m.over(unit)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return over && !m.results.retired[unit]
+	})
+}
+
+// suspends returns the owners that the move suspends now.
+func (m *run) suspends() []Suspension {
+	return slices.DeleteFunc(slices.Clone(m.Plan.Suspend),
+		func(s Suspension) bool { return len(m.movedOf(s)) == 0 })
 }
 
 // suspendOwner suspends one owner. It leaves one alone that is suspended: then somebody else did
@@ -139,7 +147,7 @@ func (m *run) suspendOwner(ctx context.Context, h *catalog.StepHandle, owner obj
 func (m *run) awaitIdle(ctx context.Context) error {
 	return restore.Wait(ctx, restore.WaitError{Side: "source",
 		What: "the tools of suspended owners to end their work"}, kube.Waiting[Suspension]{
-		Objects: m.Plan.Suspend, Limit: m.Tuning.Wait,
+		Objects: m.suspends(), Limit: m.Tuning.Wait,
 		Judge: func(ctx context.Context, all []Suspension, _ map[object.Ref][]byte) (
 			left []Suspension, first string, err error) {
 			for _, s := range all {
@@ -275,11 +283,11 @@ func (m *run) reportSuspended(ctx context.Context, because func(Suspension) []st
 	var findings []object.Finding
 	for _, s := range m.Plan.Suspend {
 		was, ok := ours[s.Owner]
-		units := s.Units
+		units := m.movedOf(s)
 		if because != nil {
 			units = because(s)
 		}
-		if !ok || because != nil && len(units) == 0 {
+		if !ok || len(units) == 0 {
 			continue
 		}
 		findings = append(findings, object.Finding{Severity: object.Warning,
