@@ -22,32 +22,13 @@ import (
 func TestAPIRollbackTakesAHandOverBackBeforeTheCopyGoes(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "takes-back")
-	asleep, wake, ended := make(chan struct{}), make(chan struct{}), make(chan end, 1)
-	first := fx.order(doMove)
-	go func() {
-		var once sync.Once
-		e, err := carryOut(context.WithoutCancel(t.Context()), first, func(_ context.Context,
-			r catalog.StepRecord) error {
-			if r.Step.Phase == "hand-over" && r.State == catalog.StepBegun {
-				once.Do(func() {
-					close(asleep)
-					<-wake
-				})
-			}
-			return nil
-		})
-		if err != nil {
-			t.Errorf("the first host: %v", err)
-		}
-		ended <- e
-	}()
-	<-asleep
+	wake, ended := fx.sleepIn("hand-over")
 	var once sync.Once
 	e, err := carryOut(t.Context(), fx.elsewhere(doRollback), func(_ context.Context,
 		r catalog.StepRecord) error {
 		if r.State == catalog.StepUndoing && strings.HasPrefix(r.Step.Phase, "create") {
 			once.Do(func() {
-				close(wake)
+				wake()
 				<-ended
 			})
 		}

@@ -35,29 +35,9 @@ func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
 		}
 		t.Run(c.phase+"/"+c.do, func(t *testing.T) {
 			stop := fx.watch()
-			first := fx.order(doMove)
-			asleep, wake := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			ended := make(chan end, 1)
-			go func() {
-				e, err := carryOut(context.WithoutCancel(t.Context()), first, func(_ context.Context,
-					r catalog.StepRecord) error {
-					if r.Step.Phase == c.phase && r.State == catalog.StepBegun {
-						once.Do(func() {
-							close(asleep)
-							<-wake
-						})
-					}
-					return nil
-				})
-				if err != nil {
-					t.Errorf("the first host: %v", err)
-				}
-				ended <- e
-			}()
-			<-asleep
+			wake, ended := fx.sleepIn(c.phase)
 			second, err := fx.run(fx.elsewhere(c.do))
-			close(wake)
+			wake()
 			e := <-ended
 			must(t, err)
 			if second.State != string(c.want) {
@@ -72,4 +52,30 @@ func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
 			fx.report(append(stop(), fx.ended(c.do == doRollback, st)...))
 		})
 	}
+}
+
+// sleepIn begins a move, and returns once its host sleeps at the beginning of a step of this phase,
+// whose record is in the store. The channel receives how it ended after it was woken.
+func (fx *fixture) sleepIn(phase string) (wake func(), ended <-chan end) {
+	asleep, woken, ends := make(chan struct{}), make(chan struct{}), make(chan end, 1)
+	o := fx.order(doMove)
+	go func() {
+		var once sync.Once
+		e, err := carryOut(context.WithoutCancel(fx.t.Context()), o, func(_ context.Context,
+			r catalog.StepRecord) error {
+			if r.Step.Phase == phase && r.State == catalog.StepBegun {
+				once.Do(func() {
+					close(asleep)
+					<-woken
+				})
+			}
+			return nil
+		})
+		if err != nil {
+			fx.t.Errorf("the first host: %v", err)
+		}
+		ends <- e
+	}()
+	<-asleep
+	return func() { close(woken) }, ends
 }
