@@ -30,8 +30,7 @@ func isNotReady(err error) bool {
 }
 
 // checkReady reads the objects of a unit that its release asks for, and returns a *notReadyError
-// for one that must not be released. It changes nothing. An object that is gone since an earlier
-// release is none.
+// for one that must not be released. It changes nothing. What is gone is as in release.
 func (r *run) checkReady(ctx context.Context, u Unit) error {
 	var gated []Object
 	for _, o := range u.Objects {
@@ -47,11 +46,7 @@ func (r *run) checkReady(ctx context.Context, u Unit) error {
 		return err
 	}
 	return r.each(gated, func(o Object) error {
-		err := r.checkObjectReady(ctx, o, begun)
-		if begun && isLost(o, err) {
-			return nil
-		}
-		return err
+		return r.passLost(u, o, begun, r.checkObjectReady(ctx, o, begun))
 	})
 }
 

@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // TestWhatIsGoneSinceTheReleaseDoesNotKeepTheRestPaused: a unit is paused again, in which objects
 // with switches of their own are gone from the target, are replaced, or cannot be written. Its
-// Cluster is paused all the same, and a resume releases it: what is gone is a matter of the
-// post-flight, which has passed here before.
+// Cluster is paused all the same, and a resume releases it: where something is gone, once the
+// operator accepts that.
 func TestWhatIsGoneSinceTheReleaseDoesNotKeepTheRestPaused(t *testing.T) {
 	const cluster = "Cluster.cluster.x-k8s.io/n/w"
 	errRefused := errors.New("a webhook refuses it")
@@ -55,6 +56,16 @@ func TestWhatIsGoneSinceTheReleaseDoesNotKeepTheRestPaused(t *testing.T) {
 			t.Errorf("%s: %q is at work, its pool %v", name, x.released(t), pool.GetAnnotations())
 		}
 		x.target.refuseUpdate = nil
+		if tt.want == nil { // something is gone
+			_, err := x.run(t)
+			if _, is := errors.AsType[*lostError](err); x.released(t) != "" || !is {
+				t.Errorf("%s: before it is accepted %q is released: %v", name, x.released(t), err)
+			}
+			if err := x.catalog.AcceptUnit(t.Context(), x.id, object.Finding{Severity: object.Warning,
+				Code: object.CodeDifferenceAccepted, Unit: "n/w"}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		failures, err := x.run(t)
 		if err != nil || x.released(t) != "n/w" || capi.PausedByUs(x.target.get(t, cluster).Object) ||
 			capi.PausedByUs(x.target.get(t, metal3PoolRef).Object) {

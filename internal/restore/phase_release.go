@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
@@ -25,8 +26,8 @@ func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, 
 // release lets the target's controllers work on the unit: one write to its Cluster, and one to each
 // other object that has a switch, in the order of switched. From a Cluster that was paused on the
 // source it only removes our annotations. A unit with an object that must not be released is left
-// as it is, and its release is not begun (*notReadyError). An object that is gone since an earlier
-// release does not keep the workload cluster paused: it is a matter of the post-flight.
+// as it is, and its release is not begun (*notReadyError). So is one of which an object is gone
+// since an earlier release (*lostError), until the operator accepts it.
 func (r *run) release(ctx context.Context, u Unit) error {
 	begun, err := r.releaseBegun(ctx, u)
 	if err != nil {
@@ -38,8 +39,8 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for _, o := range r.switched(u) {
-			err := r.releaseObject(ctx, u, o, begun)
-			if err != nil && !(begun && isLost(o, err)) {
+			err := r.passLost(u, o, begun, r.releaseObject(ctx, u, o, begun))
+			if err != nil {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
@@ -141,4 +142,32 @@ func isLost(o Object, err error) bool {
 	_, deleted := errors.AsType[*deletedError](err)
 	_, replaced := errors.AsType[*notOwnedError](err)
 	return o.GroupKind() != capi.Cluster && (deleted || replaced || apierrors.IsNotFound(err))
+}
+
+// lostError says that an object of a unit is gone from the target since the unit was released.
+type lostError struct{ err error }
+
+func (e *lostError) Error() string { return "it is gone since the release: " + e.err.Error() }
+
+func (e *lostError) Unwrap() error { return e.err }
+
+// Hint says what to do next.
+func (e *lostError) Hint() string {
+	return "find out what removed it; when the workload cluster is as you want it without it, " +
+		"accept the workload cluster and resume the operation"
+}
+
+// HintKey names the command that accepts a unit.
+func (e *lostError) HintKey() object.HintKey { return object.HintAccept }
+
+// passLost returns the error of a release of an object: none for one that is gone since an earlier
+// release (begun) of a unit which the operator accepts, and a *lostError for one of another unit.
+func (r *run) passLost(u Unit, o Object, begun bool, err error) error {
+	switch {
+	case err == nil || !begun || !isLost(o, err):
+		return err
+	case r.accepted[u.Name]:
+		return nil
+	}
+	return &lostError{err}
 }
