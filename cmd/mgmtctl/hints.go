@@ -57,6 +57,8 @@ var overrideCommands = map[object.Code]string{
 	object.CodeOwnersUnread: "standalone --store URL; --force owners-unread when that store " +
 		"is lost",
 	object.CodeSourceSeenRecently: "then add --force source-seen-recently",
+	object.CodeFencedHere: "mgmtctl mgmt fence NAME --lift; --force fenced-here when no other " +
+		"management cluster reconciles it",
 	object.CodeOwnerDamaged:       "then add --force owner-damaged",
 	object.CodeOwnerRefuses:       "then add --force owner-refuses",
 	object.CodeOwnerSeenRecently:  "then add --force owner-seen-recently",

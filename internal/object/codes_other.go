@@ -116,6 +116,12 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
 		},
 		{
+			Code: CodeSharedGone, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A shared object that was copied is gone from the target before it was released. " +
+				"The others are released all the same.",
+			Next: "Find out what removed it, and create it again if workload clusters need it.",
+		},
+		{
 			Code: CodeMaxPause, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "A workload cluster was paused on the source for as long as a move may pause it, and " +
 				"was not handed over. It is given back to the source; its copy is removed from the target.",

@@ -64,6 +64,14 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"that one is gone for good.",
 		},
 		{
+			Code: CodeFencedHere, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "The Cluster on the target is fenced, and no ownership record of this store says " +
+				"that the workload cluster belongs to the target or to the source of the snapshot: another " +
+				"management cluster may reconcile it, whose record is in another store, or which has none.",
+			Next: "Lift the fence, which asks the records of all stores. Otherwise make sure that no " +
+				"other management cluster reconciles it.",
+		},
+		{
 			Code: CodeOwnerAnswers, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Meaning: "The management cluster that owns the workload cluster by its record answers, and " +
 				"its Cluster is not paused there; or a snapshot or record shows that it came back after the " +

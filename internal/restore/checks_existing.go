@@ -55,6 +55,9 @@ func checkCollisions(ctx context.Context, p *planner) error {
 				continue
 			}
 			p.existing[n.Ref] = string(lives[i].GetUID())
+			if heldByOperation(lives[i]) {
+				p.heldBack[n.Ref] = true
+			}
 			if p.isCopied(n) && lives[i].GetDeletionTimestamp() == nil {
 				if err := p.checkUpdate(ctx, n, lives[i]); err != nil {
 					return err
@@ -153,6 +156,7 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 					"it belongs to before you change anything"})
 			continue
 		}
+		p.checkFenced(n, lives[i])
 		if absent[n.Key().String()] == 0 {
 			continue
 		}
@@ -164,6 +168,23 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 					"while it is being restored"})
 		}
 	}
+}
+
+// checkFenced adds a finding about a Cluster that is fenced on the target of a restore, whose
+// release ends the fence, unless a record that counts says to which management cluster it belongs.
+// That this is no third one is a matter of checkOwnership.
+func (p *planner) checkFenced(n *graph.Node, live *unstructured.Unstructured) {
+	why, fenced := live.GetAnnotations()[capi.AnnotationFenced]
+	record := p.Owners[n.WorkloadID]
+	accounted := record.Epoch > 0 && record.Trusted && record.Damaged == nil && !record.WentBack()
+	if !fenced || accounted || p.Spec.SourceAtWork || p.Spec.NoRelease {
+		return
+	}
+	p.add(n, p.Spec.Force.Override(object.Finding{Severity: object.Error, Code: object.CodeFencedHere,
+		Message: fmt.Sprintf("it is fenced on the target (%s), and no ownership record of this store "+
+			"says to which management cluster it belongs", why),
+		Hint: "lift the fence, which asks the records of all stores, and plan again; or make sure that " +
+			"no other management cluster reconciles it"}))
 }
 
 // collide adds a finding unless live, which is on the target already, can be adopted as want. What

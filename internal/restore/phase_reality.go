@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -102,6 +103,14 @@ func holdStep(unit string, wave int) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "hold-remediation", Wave: wave}
 }
 
+// heldFor begins the value of the annotation of a Machine that an operation keeps from remediation.
+const heldFor = "mgmtd operation "
+
+// heldByOperation reports whether a Machine is kept from remediation by an operation of ours.
+func heldByOperation(live *unstructured.Unstructured) bool {
+	return strings.HasPrefix(live.GetAnnotations()[capi.AnnotationSkipRemediation], heldFor)
+}
+
 // Values of holdStep: whether a Machine got the annotation from this operation.
 var heldByUs, heldByOthers = json.RawMessage("true"), json.RawMessage("false")
 
@@ -136,8 +145,8 @@ func (r *run) holdRemediation(ctx context.Context, u Unit, gone []object.Ref) er
 	})
 }
 
-// holdMachine annotates a Machine. What was recorded of it before counts: the annotation that is
-// there may be ours.
+// holdMachine annotates a Machine with this operation. What was recorded of it before counts: the
+// annotation that is there may be ours.
 func (r *run) holdMachine(ctx context.Context, h *catalog.StepHandle, o Object,
 	recorded map[string]json.RawMessage) error {
 	var unrecorded error
@@ -152,8 +161,11 @@ func (r *run) holdMachine(ctx context.Context, h *catalog.StepHandle, o Object,
 			unrecorded = h.Record(ctx, catalog.Value{Key: key, Data: value})
 			recorded[key] = value
 		}
-		capi.Annotate(live.Object, capi.AnnotationSkipRemediation, "")
-		return !has && unrecorded == nil
+		if has || unrecorded != nil {
+			return false
+		}
+		capi.Annotate(live.Object, capi.AnnotationSkipRemediation, heldFor+r.Operation)
+		return true
 	})
 	return errors.Join(unrecorded, err)
 }
@@ -194,11 +206,20 @@ func (r *run) heldMachines(ctx context.Context, unit string) (map[string]bool, e
 	return held, err
 }
 
-// resumeRemediation takes the annotations of holdRemediation away again.
+// resumeRemediation takes the annotations of holdRemediation away again, and those of an earlier
+// operation that this one took the Machines over from.
 func (r *run) resumeRemediation(ctx context.Context, u Unit) error {
 	held, err := r.heldMachines(ctx, u.Name)
-	if err != nil || len(held) == 0 {
+	if err != nil {
 		return err
+	}
+	for _, o := range u.Objects {
+		if o.Held {
+			held[o.Ref.String()] = true
+		}
+	}
+	if len(held) == 0 {
+		return nil
 	}
 	step := catalog.Step{Unit: u.Name, Phase: "resume-remediation"}
 	return r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {

@@ -235,7 +235,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 			return err
 		}
 	}
-	return nil
+	return r.resumeRemediation(ctx, u) // of Machines that stay
 }
 
 // leave leaves an object of ours on the target and removes our annotations from it. One that must
@@ -281,7 +281,8 @@ func (r *run) kept(ctx context.Context, o Object, why, hint string) error {
 }
 
 // checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
-// created: if it were removed while controllers work on it, they would replace its Machines.
+// created: if it were removed while controllers work on it, they would replace its Machines. Of a
+// Cluster that was there before, any pause will do: it stays.
 func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 	if !creates(u) {
 		return nil // nothing of it is removed
@@ -300,18 +301,23 @@ func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 			return err
 		}
 		ours := r.checkOurs(o.Ref, live) == nil
-		if ours && !r.isPausedCopy(live) || !ours && r.hasCreated(u) {
+		paused := r.isPausedCopy(live) || o.Action == Adopt && isPaused(live)
+		if ours && !paused || !ours && r.hasCreated(u) {
 			return &copyAtWorkError{u.Name}
 		}
 	}
 	return nil
 }
 
-// isPausedCopy reports whether a Cluster of ours is still paused as it was created. Without a
-// journal the Cluster itself has to say all of that.
+// isPausedCopy reports whether a Cluster of ours is still paused as it was created. One that is
+// fenced, or that a move away from here has locked, is paused as well, but was at work here before.
+// Without a journal the Cluster itself has to say all of that.
 func (r *run) isPausedCopy(live *unstructured.Unstructured) bool {
 	paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
-	return paused && capi.PausedByUs(live.Object) && (!r.Plan.FromMarks || copyProblem(live) == nil)
+	_, fenced := live.GetAnnotations()[capi.AnnotationFenced]
+	_, locked := r.lockHolder(live)
+	return paused && capi.PausedByUs(live.Object) && !fenced && !locked &&
+		(!r.Plan.FromMarks || copyProblem(live) == nil)
 }
 
 // hasCreated reports whether any object of a unit is known to be ours: journaled, or marked.
@@ -351,10 +357,12 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 }
 
 // undoOwners removes the owner references of a unit from shared objects, which the garbage
-// collector would delete together with their last owner.
+// collector would delete together with their last owner. Owners that were on the target before stay
+// there, and keep what they own.
 func (r *run) undoOwners(ctx context.Context, unit string) error {
 	return r.undoStep(ctx, r.ownersStep(unit), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
+		adopted := r.adopted(unit)
 		var objects []Object
 		for _, o := range r.Plan.Shared.Objects {
 			if o.Action != Skip && slices.ContainsFunc(o.Owners,
@@ -365,7 +373,7 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 		return r.each(objects, func(o Object) error {
 			leaving := map[types.UID]bool{}
 			for _, owner := range o.Owners {
-				if uid := r.uid(owner); r.unitOf[owner] == unit && uid != "" {
+				if uid := r.uid(owner); r.unitOf[owner] == unit && uid != "" && !adopted[owner] {
 					leaving[types.UID(uid)] = true
 				}
 			}
@@ -378,4 +386,15 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 			return err
 		})
 	})
+}
+
+// adopted returns the objects of a unit that were on the target before the operation.
+func (r *run) adopted(unit string) map[object.Ref]bool {
+	adopted := map[object.Ref]bool{}
+	for _, u := range r.Plan.Units {
+		for _, o := range u.Objects {
+			adopted[o.Ref] = adopted[o.Ref] || u.Name == unit && o.Action == Adopt
+		}
+	}
+	return adopted
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -161,11 +162,34 @@ type Object struct {
 	// Ours: it was created by an operation whose journal is lost, or by the pre-copy of this one, and
 	// has the UID of then.
 	Ours bool `json:"ours,omitempty"`
+	// Held: a Machine that an earlier operation keeps from remediation.
+	Held bool `json:"held,omitempty"`
 	// Users are the units that need a shared object. They are blocked when it fails.
 	Users []string `json:"users,omitempty"`
 	// Awaits are the workload clusters outside of the plan that use a pool of addresses and are not
 	// on the target: the pool stays paused for them.
 	Awaits []string `json:"awaits,omitempty"`
+}
+
+// Without returns the plan without units that do not go on in it: they were rolled back, or belong
+// to another management cluster by now. A pool of addresses that one of them uses stays paused.
+func (p *Plan) Without(units map[string]bool, rows *capi.Table) *Plan {
+	if len(units) == 0 {
+		return p
+	}
+	rest := *p
+	rest.Units = slices.DeleteFunc(slices.Clone(p.Units), func(u Unit) bool { return units[u.Name] })
+	rest.Shared.Objects = slices.Clone(p.Shared.Objects)
+	for i := range rest.Shared.Objects {
+		o := &rest.Shared.Objects[i]
+		o.Awaits = slices.Clone(o.Awaits)
+		for _, user := range o.Users {
+			if units[user] && rows.Row(o.GroupKind()).AddressPool {
+				o.Awaits = append(o.Awaits, user)
+			}
+		}
+	}
+	return &rest
 }
 
 // Digest is a hash over objects, owners, pause states, blocking findings and the epochs that the

@@ -109,6 +109,7 @@ type planner struct {
 	users    map[*graph.Node][]string // units that need a shared node, or own it; sorted
 	existing map[object.Ref]string    // on the target at planning, with UID
 	leaving  map[object.Ref]bool      // existing ones that are being deleted
+	heldBack map[object.Ref]bool      // existing Machines that an operation keeps from remediation
 	left     map[*graph.Node]bool     // existing ones that another operation did not complete
 	kinds    map[object.GroupKind]kube.Kind
 	// owners that are not in the snapshot but live on the target, with UID
@@ -165,7 +166,8 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		Input: in, nodes: nodes, skipped: map[*graph.Node]string{},
 		users: map[*graph.Node][]string{}, left: map[*graph.Node]bool{},
 		existing: map[object.Ref]string{}, leaving: map[object.Ref]bool{},
-		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
+		heldBack: map[object.Ref]bool{},
+		kinds:    map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
 		targetClusters: map[object.Key]labels.Set{}, platform: map[string]capi.Component{},
 		targetNamespaces: map[string]bool{},

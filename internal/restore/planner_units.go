@@ -137,7 +137,8 @@ func ownedByLate(g *graph.Graph, n *graph.Node) bool {
 
 func (p *planner) object(n *graph.Node, wave int) Object {
 	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n),
-		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused, Modified: p.modifiedPaths[n.Ref]}
+		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused, Held: p.heldBack[n.Ref],
+		Modified: p.modifiedPaths[n.Ref]}
 	o.Ours = p.isCopied(n)
 	if o.UID != "" && !p.left[n] && !o.Ours {
 		o.Action = Adopt
@@ -198,6 +199,9 @@ func stripOwnMarks(rows *capi.Table, u *unstructured.Unstructured) {
 	rows.Unpause(u.Object)
 	capi.Unannotate(u.Object, annotationOperation)
 	capi.Unannotate(u.Object, capi.AnnotationFenced)
+	if heldByOperation(u) {
+		capi.Unannotate(u.Object, capi.AnnotationSkipRemediation)
+	}
 }
 
 // jsonError returns the position of a syntax error without the text around it, which may be of a

@@ -244,7 +244,8 @@ func (r *run) waitsFor(o Object, units map[string]bool) bool {
 
 // releaseShared releases the shared objects that have a switch of their own, after the Bindings of
 // all released Clusters. Those that wait for a unit that is not released, that act on a copy of
-// another operation, or that failed, are left for a resume. own are the units of this one.
+// another operation, or that failed, are left for a resume. One that is gone from the target is
+// reported: there is nothing to release. own are the units of this operation.
 func (r *run) releaseShared(ctx context.Context, unreleased, own map[string]bool) error {
 	for i, o := range r.Plan.Shared.Objects {
 		row := r.Rows.Row(o.GroupKind())
@@ -252,34 +253,50 @@ func (r *run) releaseShared(ctx context.Context, unreleased, own map[string]bool
 		if o.Action == Skip || !mayBePaused || r.waitsFor(o, unreleased) || !r.shared.mayRelease(o) {
 			continue
 		}
-		if paused, err := r.isPaused(ctx, o); err != nil {
-			return err
-		} else if !paused {
-			continue
-		}
-		err := r.checkCopies(ctx, o, own)
-		if err == nil {
-			err = r.checkObjectReady(ctx, o, false)
-		}
-		if isNotReady(err) || actsOnCopy(err) {
+		err := r.releaseSharedObject(ctx, o, i+1, own)
+		switch {
+		case err == nil:
+		case isNotReady(err) || actsOnCopy(err):
 			r.failShared(ctx, o, err) // the others are released all the same
-			continue
-		} else if err != nil {
-			return err
-		}
-		// Each object has a step of its own, since a resume may release more of them.
-		step := catalog.Step{Phase: "release-shared" + r.Hooks.StepSuffix, Wave: i + 1}
-		if o.Namespace != "" {
-			step.Unit = o.Namespace + "/-"
-		}
-		err = r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
-			return r.releaseObject(ctx, Unit{}, o, false)
-		})
-		if err != nil {
+		case isLost(o, err):
+			if err := r.sharedGone(ctx, o); err != nil {
+				return err
+			}
+		default:
 			return fmt.Errorf("release %s: %w", o.Ref, err)
 		}
 	}
 	return nil
+}
+
+// releaseSharedObject releases a shared object that is still paused by us. Each one has a step of
+// its own (wave), since a resume may release more of them.
+func (r *run) releaseSharedObject(ctx context.Context, o Object, wave int,
+	own map[string]bool) error {
+	if paused, err := r.isPaused(ctx, o); err != nil || !paused {
+		return err
+	}
+	if err := r.checkCopies(ctx, o, own); err != nil {
+		return err
+	}
+	if err := r.checkObjectReady(ctx, o, false); err != nil {
+		return err
+	}
+	step := catalog.Step{Phase: "release-shared" + r.Hooks.StepSuffix, Wave: wave}
+	if o.Namespace != "" {
+		step.Unit = o.Namespace + "/-"
+	}
+	return r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+		return r.releaseObject(ctx, Unit{}, o, false)
+	})
+}
+
+// sharedGone reports a shared object that is gone from the target since it was restored.
+func (r *run) sharedGone(ctx context.Context, o Object) error {
+	return r.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+		Code: object.CodeSharedGone, Ref: o.Ref,
+		Message: "it was restored and is gone from the target since, so it is not released",
+		Hint:    "find out what removed it, and create it again if workload clusters need it"}))
 }
 
 // isPaused reports whether an object is still paused by us.

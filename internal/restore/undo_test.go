@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -201,7 +202,8 @@ func TestUndoRemovesWhatWasCreatedWhereverItDied(t *testing.T) {
 }
 
 // TestUndoLeavesAUnitThatWasReleased: nothing of a workload cluster is removed when its release was
-// begun, when somebody ended its pause, or when its Cluster is another one.
+// begun, when somebody ended its pause, when its Cluster is another one, or when it is paused by
+// something that is done to a workload cluster which was at work here.
 func TestUndoLeavesAUnitThatWasReleased(t *testing.T) {
 	const cluster = "Cluster.cluster.x-k8s.io/one/w"
 	for name, change := range map[string]func(x *trial){
@@ -220,6 +222,16 @@ func TestUndoLeavesAUnitThatWasReleased(t *testing.T) {
 		"somebody ended its pause": func(x *trial) {
 			x.target.set(t, cluster, func(u *unstructured.Unstructured) {
 				unstructured.RemoveNestedField(u.Object, "spec", "paused")
+			})
+		},
+		"it is fenced": func(x *trial) {
+			x.target.set(t, cluster, func(u *unstructured.Unstructured) {
+				capi.Annotate(u.Object, capi.AnnotationFenced, capi.FencedByRecord)
+			})
+		},
+		"a move away from here has locked it": func(x *trial) {
+			x.target.set(t, cluster, func(u *unstructured.Unstructured) {
+				capi.Annotate(u.Object, annotationOperation, "another/1")
 			})
 		},
 		"its Cluster is another one": func(x *trial) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -142,10 +144,15 @@ func (u *restoreUndo) run(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(stay) > 0:
-		return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("workload clusters that were "+
-			"released stay on the target, with what they share: %s; all others are removed",
+		// What is left can only go forward.
+		if err := u.catalog.UpdateOperation(context.WithoutCancel(ctx), op.ID,
+			func(op *catalog.Operation) { op.Back = false }); err != nil {
+			return err
+		}
+		return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("workload clusters whose release "+
+			"was begun stay on the target, with what they share: %s; all others are removed",
 			strings.Join(stay, ", ")), Hint: "controllers of the target are at work on them: nothing " +
-			"takes them back"}
+			"takes them back; a resume of the operation finishes them, and what they share"}
 	}
 	if err := u.undoShared(ctx); err != nil {
 		return fmt.Errorf("remove shared objects: %w", err)
@@ -168,9 +175,9 @@ func (u *restoreUndo) blocked() (names []string) {
 	return names
 }
 
-// divide returns the units to undo, those that were released and stay, and those that another
-// operation has claimed for this target since planning. That one adopts what this one created, and
-// may be about to release it; it may run on another host.
+// divide returns the units to undo, those whose release was begun and which stay, and those that
+// another operation has claimed for this target since planning. That one adopts what this one
+// created, and may be about to release it; it may run on another host.
 func (u *restoreUndo) divide(ctx context.Context, op catalog.Operation) (names, stay []string,
 	claimed map[string]error, err error) {
 	claimed = map[string]error{}
@@ -178,7 +185,11 @@ func (u *restoreUndo) divide(ctx context.Context, op catalog.Operation) (names, 
 		if unit.Blocked {
 			continue
 		}
-		if op.Units[unit.Name] == catalog.UnitReleased {
+		begun, err := restore.MayBeAccepted(ctx, u.journal, unit.Name)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if begun || op.Units[unit.Name] == catalog.UnitReleased {
 			stay = append(stay, unit.Name)
 			continue
 		}
@@ -267,7 +278,28 @@ func (u *restoreUndo) undoShared(ctx context.Context) error {
 	return u.undo(ctx, &u.stored.Plan, nil, true, needed)
 }
 
-// giveBack returns the ownership of a unit, whose copy is removed, to its owner at planning.
+// wasHere reports whether a unit was at work on the target before this operation, which adopted it,
+// and is so still, or was paused by somebody since: its Cluster is no paused copy.
+func (u *restoreUndo) wasHere(ctx context.Context, unit restore.Unit) (bool, error) {
+	i := slices.IndexFunc(unit.Objects, func(o restore.Object) bool {
+		return o.GroupKind() == capi.Cluster && o.Action == restore.Adopt
+	})
+	k, ok := kube.FindKind(u.kinds, capi.Cluster)
+	if i < 0 || !ok {
+		return false, nil
+	}
+	live, err := u.target.Reader().Get(ctx, k, unit.Objects[i].Namespace, unit.Objects[i].Name)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the Cluster of %s: %w", unit.Name, err)
+	}
+	return string(live.GetUID()) == unit.Objects[i].UID && !capi.PausedByUs(live.Object), nil
+}
+
+// giveBack returns the ownership of a unit, whose copy is removed, to its owner at planning. One
+// that was at work on the target belongs to the target, also when no record has said so.
 func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
 	if u.stored.Plan.FromMarks { // it never belonged to the target
 		return u.journal.SetUnit(ctx, unit.Name, catalog.UnitRolledBack, "")
@@ -281,6 +313,13 @@ func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
 		}
 		if previous != (object.Side{}) {
 			q.From = previous
+		}
+		here, err := u.wasHere(ctx, unit)
+		if err != nil {
+			return err
+		}
+		if here && q.From.UID == u.stored.Plan.Snapshot.Source.UID {
+			q.From = q.To // no record said so before
 		}
 		return ownership.GiveBack(ctx, u.store, q)
 	})
