@@ -105,6 +105,11 @@ type Policy struct {
 	Writer PolicyWriter
 	Prober Prober
 	Kinds  []kube.Kind
+	// Alive returns an error when another host has taken over the operation that writes the list. It
+	// is asked after each read of the list and before the write that follows, so that what the other
+	// host writes to the list after that makes the write fail. It is nil for callers that are no
+	// operation.
+	Alive func(ctx context.Context) error
 
 	listing sync.Mutex // held while the list is written: writers of one process do not conflict
 }
@@ -121,7 +126,7 @@ func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	if err := p.change(ctx, func(data map[string]string) bool {
+	if err := p.change(ctx, p.Alive, func(data map[string]string) bool {
 		changed := false
 		for _, c := range clusters {
 			if data[policyKey(c.Ref)] == lifted {
@@ -145,8 +150,13 @@ func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 // kube-apiserver (v1.36) that has stopped to watch ConfigMaps for the last policy that needs them
 // does not follow a policy that is made later, until it starts again.
 func (p *Policy) Disarm(ctx context.Context, clusters []object.Ref) error {
+	return p.disarm(ctx, p.Alive, clusters)
+}
+
+func (p *Policy) disarm(ctx context.Context, alive func(ctx context.Context) error,
+	clusters []object.Ref) error {
 	listed := map[object.Ref]bool{} // also by an earlier try, which may have taken it off unheard
-	err := p.change(ctx, func(data map[string]string) (changed bool) {
+	err := p.change(ctx, alive, func(data map[string]string) (changed bool) {
 		for _, ref := range clusters {
 			if _, ok := data[policyKey(ref)]; ok {
 				listed[ref], changed = true, true
@@ -171,7 +181,7 @@ func (p *Policy) Disarm(ctx context.Context, clusters []object.Ref) error {
 
 // forget lets Clusters that are not there be created, and remembers that an operator asked for it.
 func (p *Policy) forget(ctx context.Context, clusters []Cluster) error {
-	return p.change(ctx, func(data map[string]string) bool {
+	return p.change(ctx, p.Alive, func(data map[string]string) bool {
 		changed := false
 		for _, c := range clusters {
 			if _, ok := data[policyKey(c.Ref)]; ok {
@@ -185,7 +195,19 @@ func (p *Policy) forget(ctx context.Context, clusters []Cluster) error {
 // Allow takes one Cluster off the list, before it is released on this management cluster. Without
 // the right to read or write the list it does nothing: then the API server decides.
 func (p *Policy) Allow(ctx context.Context, ref object.Ref) error {
-	err := p.Disarm(ctx, []object.Ref{ref})
+	return p.allow(ctx, p.Alive, ref)
+}
+
+// TakeBack is Allow for a run that another host has taken over, and that gives back the pause it
+// has just set: it does not ask Alive. The caller knows by the lock of the Cluster that the pause
+// is its own.
+func (p *Policy) TakeBack(ctx context.Context, ref object.Ref) error {
+	return p.allow(ctx, nil, ref)
+}
+
+func (p *Policy) allow(ctx context.Context, alive func(ctx context.Context) error,
+	ref object.Ref) error {
+	err := p.disarm(ctx, alive, []object.Ref{ref})
 	if apierrors.IsForbidden(err) {
 		return nil
 	}
@@ -196,8 +218,10 @@ func (p *Policy) Allow(ctx context.Context, ref object.Ref) error {
 }
 
 // change changes the data of the ConfigMap, until nobody else does at the same time. It makes the
-// ConfigMap when there is none, and deletes one that becomes empty.
-func (p *Policy) change(ctx context.Context, fn func(data map[string]string) (changed bool)) error {
+// ConfigMap when there is none, and deletes one that becomes empty. It writes nothing when alive,
+// which may be nil, returns an error.
+func (p *Policy) change(ctx context.Context, alive func(ctx context.Context) error,
+	fn func(data map[string]string) (changed bool)) error {
 	p.listing.Lock()
 	defer p.listing.Unlock()
 	return kube.Retry(ctx, func() error {
@@ -215,6 +239,11 @@ func (p *Policy) change(ctx context.Context, fn func(data map[string]string) (ch
 		}
 		if !fn(data) {
 			return nil
+		}
+		if alive != nil {
+			if err := alive(ctx); err != nil {
+				return err
+			}
 		}
 		if len(data) == 0 {
 			err := p.Writer.Delete(ctx, kube.ConfigMapKind, policyNamespace, policyName, u.GetUID(),

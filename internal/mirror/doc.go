@@ -26,8 +26,9 @@
 // any more, and creates no further object once its newest record is 10 s old. A step that it had
 // begun by then may still change something. Such a change is harmless: on the source it is checked
 // against the lock, whose number grows with each run; on the target it is written by condition
-// after the record was asked for once more (Journal.Alive); so is the ownership record; and a
-// direction that was taken is never changed by a take-over.
+// after the record was asked for once more (Journal.Alive); so are the ownership record, and the
+// list of the admission policy on either side; and a direction that was taken is never changed by a
+// take-over.
 //
 // # Without the mirror
 //

@@ -162,7 +162,7 @@ func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object
 	if !ours {
 		return errors.Join(err, readErr)
 	}
-	return errors.Join(err, m.policy.Allow(ctx, ref), m.pauser.UnpauseOwn(ctx, nodes),
+	return errors.Join(err, m.policy.TakeBack(ctx, ref), m.pauser.UnpauseOwn(ctx, nodes),
 		back(true))
 }
 

@@ -2,20 +2,22 @@ package move
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// policyOf is the admission policy of a side.
-func policyOf(side Mgmt) *fence.Policy {
+// policyOf is the admission policy of a side. alive is nil where nothing is written (fence.Policy).
+func policyOf(side Mgmt, alive func(ctx context.Context) error) *fence.Policy {
 	return &fence.Policy{Reader: side.Reader, Writer: side.Writer, Prober: side.Prober,
-		Kinds: side.Kinds}
+		Kinds: side.Kinds, Alive: alive}
 }
 
 // armFor arms the admission policy of the source for a unit that is about to be paused. A unit that
@@ -43,7 +45,8 @@ func (m *run) arm(ctx context.Context, unit string) {
 }
 
 // armNow is arm for a unit that may have been tried before. Where it is not possible, the move goes
-// on, and the first time a finding says so.
+// on, and the first time a finding says so. A run that another host has taken over lists nothing
+// and reports nothing: its next step ends it.
 func (m *run) armNow(ctx context.Context, unit string) {
 	m.mu.Lock()
 	unable := m.unarmed[""]
@@ -59,6 +62,9 @@ func (m *run) armNow(ctx context.Context, unit string) {
 		}
 	}
 	if err = m.policy.Arm(ctx, []fence.Cluster{c}); err == nil || ctx.Err() != nil {
+		return
+	}
+	if _, takenOver := errors.AsType[*mirror.FencedError](err); takenOver {
 		return
 	}
 	m.mu.Lock()
@@ -90,7 +96,7 @@ func (m *run) armLeaving(ctx context.Context, round []*leaving) {
 
 // checkPolicy asks the source whether the admission policy can be armed there.
 func checkPolicy(ctx context.Context, c *checker) error {
-	if err := policyOf(c.Source).Check(ctx); err != nil && ctx.Err() == nil {
+	if err := policyOf(c.Source, nil).Check(ctx); err != nil && ctx.Err() == nil {
 		c.add(fence.PolicyNotArmed("source", err))
 	}
 	return ctx.Err()
@@ -110,5 +116,5 @@ func (e Ends) returning(ctx context.Context, in restore.Input) ([]object.Finding
 			clusters = append(clusters, n.Ref)
 		}
 	}
-	return policyOf(e.Target).CheckAllow(ctx, clusters)
+	return policyOf(e.Target, nil).CheckAllow(ctx, clusters)
 }

@@ -17,13 +17,16 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// allow lifts the admission policy of an earlier fence of the target for a unit.
-func (o *restoreInputs) allow(ctx context.Context, u restore.Unit) error {
+// allow lifts the admission policy of an earlier fence of the target for a unit, unless another
+// host has taken the operation over.
+func (o *restoreInputs) allow(ctx context.Context, j *catalog.Journal, u restore.Unit) error {
 	key, err := object.ParseKey(u.Name)
 	if err != nil {
 		return err
 	}
-	return o.policy().Allow(ctx, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+	policy := o.policy()
+	policy.Alive = j.Alive
+	return policy.Allow(ctx, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: key.Namespace, Name: key.Name})
 }
 

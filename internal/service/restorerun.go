@@ -312,7 +312,7 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 		if err := claimed(ctx, u); err != nil {
 			return err
 		}
-		return o.allow(ctx, u)
+		return o.allow(ctx, j, u)
 	}
 	records := o.store.CanFence(ctx) == nil
 	run.Hooks.EpochMark = func(u restore.Unit) string {
