@@ -25,7 +25,12 @@ func Projects() []Project {
 			{Name: "Cluster API add-ons: ClusterResourceSet and the Helm provider (CAAPH)",
 				Versions: "1.14; CAAPH 0.6", Rows: addonRows()},
 			{Name: "Addresses: Cluster API IPAM and the in-cluster provider", Versions: "1.14; 1.1",
-				Rows: ipamRows()},
+				Rows: ipamRows(), ByHand: "A move pauses a pool of addresses that several of its workload " +
+					"clusters share, on the source, from before its first batch to its end: the source does " +
+					"not know the addresses of what has moved. What has not moved yet gets no address of it " +
+					"until then. After a rollback of the rest the pool stays paused on both sides: move the " +
+					"rest as well, or take the addresses of what has moved out of the pool of the source " +
+					"before you end its pause. With --force pool-shared it is not paused."},
 			{Name: "Runtime extensions", Versions: "1.14", Rows: ran(runtimeRows())},
 			{Name: "Docker and in-memory", Versions: "1.14", Rows: ran(devRows())},
 		},

@@ -337,3 +337,9 @@ func (r *Row) Validate() error {
 	}
 	return nil
 }
+
+// PausesPool reports whether a move pauses a pool of addresses of the kind on the source, as far as
+// several workload clusters share it. A paused one gives no address.
+func (r Row) PausesPool() bool {
+	return r.AddressPool && r.Pause.Order() > 0 && r.PauseNeeds == ""
+}

@@ -310,7 +310,8 @@ func (m *run) unitsOf(b *batch) []restore.Unit {
 
 // load captures the contents of a batch that an earlier run planned. The source must be unchanged
 // in all units that are not handed over. Without the source the contents are those of the snapshot,
-// and so they are when somebody deleted there what is still to be released on the target.
+// and so they are when somebody deleted or changed there what was handed over: that says nothing of
+// the target.
 func (m *run) load(ctx context.Context, b *batch) error {
 	if b.contents != nil {
 		return nil
@@ -322,17 +323,17 @@ func (m *run) load(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
-	gone, err := m.handedOverAndGone(ctx, b, v)
+	changed, err := m.handedOverAndChanged(ctx, b, v)
 	if err != nil {
 		return err
 	}
-	if len(gone) > 0 {
+	if len(changed) > 0 {
 		err := m.loadFromStore(ctx, b)
 		if _, locked := errors.AsType[*store.KeyError](err); !locked {
 			return err
 		}
-		for _, unit := range gone { // the source has the others
-			m.fail(ctx, unit, &unreadableError{err})
+		for _, unit := range slices.Sorted(maps.Keys(changed)) { // the source has the others
+			m.fail(ctx, unit, &unreadableError{changed[unit], err})
 		}
 	}
 	b.contents = v.contents

@@ -179,16 +179,25 @@ func (m *run) unpauseGone(ctx context.Context, h *catalog.StepHandle, cluster ob
 	return errors.Join(err, h.SetUnit(state))
 }
 
-// handedOverAndGone returns the units of a batch that are handed over, and whose Clusters somebody
-// deleted on the source before the move began to retire them.
-func (m *run) handedOverAndGone(ctx context.Context, b *batch, v *sourceCapture) (units []string,
-	err error) {
+// handedOverAndChanged returns the units of a batch that are handed over, and of which somebody
+// deleted or changed something on the source before the move began to retire them: what, by unit.
+func (m *run) handedOverAndChanged(ctx context.Context, b *batch, v *sourceCapture) (
+	units map[string]string, err error) {
+	units = map[string]string{}
 	for _, u := range b.Copy.Units {
-		ref, err := clusterRef(u.Name)
+		if u.Blocked || m.over(u.Name) || m.accepted[u.Name] {
+			continue
+		}
+		if passed, err := u.Passed(ctx, m.Journal); err != nil {
+			return nil, err
+		} else if passed {
+			continue
+		}
+		why, err := m.changedSince(b, u, v)
 		if err != nil {
 			return nil, err
 		}
-		if u.Blocked || m.over(u.Name) || v.graph.Node(ref) != nil {
+		if why == "" {
 			continue
 		}
 		retiring, err := m.Journal.State(ctx, retireStep(u.Name))
@@ -203,18 +212,50 @@ func (m *run) handedOverAndGone(ctx context.Context, b *batch, v *sourceCapture)
 			return nil, err
 		}
 		if by == m.Operation {
-			units = append(units, u.Name)
+			units[u.Name] = why
 		}
 	}
 	return units, nil
 }
 
+// changedSince says which object of a unit is not on the source as it was copied; "" when all are.
+// What controllers write is no change.
+func (m *run) changedSince(b *batch, u restore.Unit, v *sourceCapture) (string, error) {
+	cluster, err := clusterRef(u.Name)
+	if err != nil || v.graph.Node(cluster) == nil {
+		return cluster.String() + " is gone", err
+	}
+	for _, o := range u.Objects {
+		was, n := b.Source[o.Ref.String()], v.graph.Node(o.Ref)
+		switch {
+		case o.Action == restore.Skip || was.Desired == "":
+			continue
+		case n == nil:
+			return o.Ref.String() + " is gone", nil
+		case n.UID == was.UID && n.ResourceVersion == was.ResourceVersion:
+			continue
+		}
+		live, err := decode(v.contents, o.Ref)
+		if err != nil {
+			return "", err
+		}
+		if as, err := b.isAsCopied(m.Rows, o.Ref, live); err != nil || !as {
+			return o.Ref.String() + " was changed", err
+		}
+	}
+	return "", nil
+}
+
 // unreadableError means that the contents of a unit are in its snapshot only, and that no identity
 // opens it.
-type unreadableError struct{ err error }
+type unreadableError struct {
+	why string // it is not on the source as it was copied
+	err error
+}
 
 func (e *unreadableError) Error() string {
-	return "its Cluster is gone from the source, and its snapshot cannot be read: " + e.err.Error()
+	return "it was handed over, and since then on the source " + e.why + "; its snapshot cannot be " +
+		"read: " + e.err.Error()
 }
 
 func (e *unreadableError) Unwrap() error { return e.err }

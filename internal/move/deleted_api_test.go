@@ -192,3 +192,60 @@ func TestAPIMoveOfWhatIsBeingDeleted(t *testing.T) {
 		}
 	}
 }
+
+// TestAPIAResumeTakesWhatIsHandedOverFromTheSnapshot: a run ends after the hand-over and before the
+// release, and somebody deletes one object of the workload cluster on the source, begins to delete
+// another one, and writes to a third. It is released as it was handed over. The writes are reported
+// then, and what is gone at the end.
+func TestAPIAResumeTakesWhatIsHandedOverFromTheSnapshot(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "strayed")
+	o, unit := fx.order(doMove), classyUnits[0]
+	o.Kill, o.Canary = &handedOver, fx.namespace+"/"+unit
+	_, err := fx.run(o)
+	must(t, err)
+	written, gone := fx.one("MachineDeployment", unit), fx.one("DevCluster", unit)
+	unreadable := func(ref object.Ref) {
+		t.Helper()
+		o := fx.order(doResume)
+		o.NoIdentity = true
+		e := fx.carryOut(o, catalog.Failed, nil) // with the findings of earlier runs
+		if !slices.ContainsFunc(e.Findings, func(f string) bool {
+			return strings.Contains(f, ref.String()) && strings.Contains(f, "its snapshot cannot be read")
+		}) {
+			t.Errorf("without an identity nothing is said of %s: %q", ref, e.Findings)
+		}
+	}
+	had, _, _ := unstructured.NestedInt64(fx.get(fx.at, written).Object, "spec", "replicas")
+	fx.change(fx.at, written, scale(7))
+	unreadable(written)
+	fx.change(fx.at, written, scale(had))
+	fx.remove(fx.at, func(name string) bool { return name == gone.Name })
+	unreadable(gone)
+	fx.change(fx.at, written, scale(7))
+	going := fx.one("KubeadmControlPlane", unit)
+	must(t, fx.source().Writer().Delete(t.Context(), fx.kind(fx.at, going.GroupKind()), going.Namespace,
+		going.Name, fx.get(fx.at, going).GetUID(), ""))
+	e := fx.carryOut(fx.order(doResume), catalog.Failed, nil)
+	e.hasLateWrite(t, written.Name, going.Name)
+	if warning := string(object.CodeDeletedOnSource) + " " + o.Canary; !slices.Contains(e.Warnings,
+		warning) {
+		t.Errorf("it warns of %q, not of %q", e.Warnings, warning)
+	}
+	if isPaused(fx.get(1-fx.at, clusterRef(fx.namespace, unit))) || fx.live(1 - fx.at)[gone] == nil {
+		t.Errorf("it is paused on the target, or %s is not there", gone)
+	}
+	o = fx.order(doResume) // its post-flight has passed: nothing is compared with the snapshot any more
+	o.NoIdentity = true
+	if again := fx.carryOut(o, catalog.Failed, nil); len(again.Findings) != len(e.Findings)+1 {
+		t.Errorf("without an identity it reports: %q", again.Findings[len(e.Findings):])
+	} else {
+		last := end{Findings: again.Findings[len(e.Findings):]}
+		last.hasLateWrite(t, written.Name)
+	}
+	fx.accept(unit)
+	fx.carryOut(o, catalog.Succeeded, nil)
+	if left := fx.live(fx.at); len(left) > 0 {
+		t.Errorf("%d objects are left on the source", len(left))
+	}
+}

@@ -60,7 +60,8 @@ func (m *run) dryRun(ctx context.Context, units []string) error {
 	}
 	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: v.contents,
 		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
-		Spec:   m.specIn(v.graph, there, nil), Owners: owners, Asked: m.askedAbout(there)})
+		Spec:   m.specIn(v.graph, there, nil), Owners: owners, Asked: m.askedAbout(there),
+		BeforePause: true})
 	if err != nil {
 		return err
 	}

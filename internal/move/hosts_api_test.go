@@ -150,9 +150,11 @@ func (fx *fixture) hostsPaused() (names []string) {
 	return names
 }
 
-// TestAPIMoveOfHosts moves hosts of Metal3.
+// TestAPIMoveOfHosts moves hosts of Metal3, and a pool of addresses: what is paused on the source
+// for a whole move.
 func TestAPIMoveOfHosts(t *testing.T) {
-	servers.InstallMetal3(t)
+	servers.InstallMetal3(t, "InClusterIPPool.ipam.cluster.x-k8s.io")
+	t.Run("GivesNoAddressTwice", testPoolOfThree)
 	t.Run("TouchesNoMachine", testMoveTouchesNoMachine)
 	t.Run("ReleasesNoneThatIsAtWorkOnTheSource", testHostAtWorkOnTheSource)
 	t.Run("RolledBackLeavesWhatTheTargetUses", testHostAtWorkOnTheTarget)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -137,34 +138,45 @@ func (v *versions) note(ref object.Ref, key string, metadata gjson.Result) {
 
 // lateWrites returns, by unit, why units must not be retired: an error that is a *LateWriteError,
 // or one of a request. Only objects with another resourceVersion than at the hand-over are read. A
-// unit that the operator has accepted gets a warning instead.
+// unit that the operator has accepted gets a warning instead. What is gone keeps no unit; it is
+// reported.
 func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
 	seen map[string]string) map[string]error {
 	var mu sync.Mutex
 	writes, errs := map[string][]string{}, map[string]error{}
+	gone := map[string][]string{}
 	var g task.Group
 	g.SetLimit(8)
 	for _, u := range units {
+		retiring, err := m.Journal.State(ctx, retireStep(u.Name))
+		if err != nil {
+			errs[u.Name] = err
+			continue
+		}
 		for _, o := range u.Objects {
 			was, version := b.Source[o.Ref.String()], seen[o.Ref.String()]
-			if o.Action == restore.Skip || was.Desired == "" || version == "" ||
-				version == was.ResourceVersion {
+			if o.Action == restore.Skip || was.Desired == "" || version == was.ResourceVersion ||
+				version == "" && retiring != "" {
 				continue
 			}
 			g.Go(func() error {
-				why, err := m.readLateWrite(ctx, b, o.Ref)
+				why, isGone, err := m.readLateWrite(ctx, b, o.Ref, retiring == "")
 				mu.Lock()
 				defer mu.Unlock()
-				if err != nil {
+				switch {
+				case err != nil:
 					errs[u.Name] = err
-				} else if why != "" {
+				case why != "":
 					writes[u.Name] = append(writes[u.Name], why)
+				case isGone:
+					gone[u.Name] = append(gone[u.Name], o.Ref.String())
 				}
 				return nil
 			})
 		}
 	}
 	g.Finish()
+	m.reportGone(ctx, gone)
 	for unit, found := range writes {
 		late := &LateWriteError{Writes: found}
 		if !m.accepted[unit] {
@@ -178,18 +190,37 @@ func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
 	return errs
 }
 
-// readLateWrite is lateWrite of an object that is read. One that is gone, or was created again, is
-// left to its removal.
-func (m *run) readLateWrite(ctx context.Context, b *batch, ref object.Ref) (string, error) {
+// reportGone reports the objects of units that somebody deleted on the source after the hand-over.
+func (m *run) reportGone(ctx context.Context, gone map[string][]string) {
+	for unit, refs := range gone {
+		slices.Sort(refs)
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
+			Severity: object.Warning, Code: object.CodeDeletedOnSource, Unit: unit,
+			Message: fmt.Sprintf("%d of its objects were deleted on the source after the hand-over, and "+
+				"the target has them, the first: %s", len(refs), refs[0]),
+			Hint: "delete them on the target if they are to go"}))
+	}
+}
+
+// readLateWrite is lateWrite of an object that is read, and says whether it is gone. One that was
+// created again is left to its removal. To delete an object is a write as well, unless the move
+// itself removes its unit (first is false).
+func (m *run) readLateWrite(ctx context.Context, b *batch, ref object.Ref, first bool) (why string,
+	gone bool, err error) {
 	live, err := on(ctx, m.Source, ref)
-	if err != nil {
-		return "", fmt.Errorf("compare %s with what was handed over: %w", ref,
+	switch {
+	case err != nil:
+		return "", false, fmt.Errorf("compare %s with what was handed over: %w", ref,
 			kube.SafeError(ref.GroupKind(), err))
+	case live == nil:
+		return "", first, nil
+	case string(live.GetUID()) != b.Source[ref.String()].UID:
+		return "", false, nil
+	case first && live.GetDeletionTimestamp() != nil:
+		return ref.String() + ", which somebody deletes", false, nil
 	}
-	if live == nil || string(live.GetUID()) != b.Source[ref.String()].UID {
-		return "", nil
-	}
-	return m.lateWrite(ctx, b, ref, live)
+	why, err = m.lateWrite(ctx, b, ref, live)
+	return why, false, err
 }
 
 // lateWrite returns what somebody has written to an object of the source since it was compared for

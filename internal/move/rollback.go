@@ -69,7 +69,7 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 		}
 	}
 	if len(errs) == 0 && len(forward) == 0 { // no copy of them is left on the target
-		if err := m.unpauseShared(ctx); err != nil {
+		if err := errors.Join(m.unpauseShared(ctx), m.unpausePools(ctx)); err != nil {
 			errs = append(errs, err)
 		}
 	}

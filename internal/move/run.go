@@ -110,8 +110,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: attempt, Units: op.Units,
 		captures: capturesOf(o.Source, capture.Narrow{}), began: time.Now(),
-		policy:     policyOf(o.Source),
-		returns:    policyOf(o.Target),
+		policy:     policyOf(o.Source, o.Journal.Alive),
+		returns:    policyOf(o.Target, o.Journal.Alive),
 		namespaces: map[string][]string{}, switches: map[string][]object.Ref{},
 		asked:   map[string][]object.Ref{},
 		refused: map[string]bool{}, accepted: map[string]bool{},
@@ -176,7 +176,10 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 		err = m.retireShared(ctx)
 	}
 	if err == nil {
-		err = errors.Join(m.unpauseLeft(ctx), m.reportKept(ctx))
+		err = errors.Join(m.unpauseLeft(ctx), m.unpausePoolsLeft(ctx), m.reportKept(ctx))
+	}
+	if ctx.Err() == nil {
+		err = errors.Join(err, m.reportPools(ctx))
 	}
 	if err != nil {
 		m.fail(ctx, "", err)
@@ -232,7 +235,7 @@ func (m *run) prepareBatches(ctx context.Context) error {
 	if err := m.dryRun(ctx, units); err != nil {
 		return err
 	}
-	return m.pauseShared(ctx)
+	return errors.Join(m.pauseShared(ctx), m.pausePools(ctx))
 }
 
 // over reports whether nothing is left to do for a unit but, for one that was given back, to remove

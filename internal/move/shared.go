@@ -349,6 +349,7 @@ func (m *run) differsFrom(ctx context.Context, b *batch, ref object.Ref,
 	capi.Unannotate(here.Object, restore.AnnotationDeleteForMove)
 	for _, u := range []*unstructured.Unstructured{here, there} {
 		unstructured.RemoveNestedField(u.Object, "metadata", "ownerReferences")
+		m.Rows.Unpause(u.Object) // see pausePools
 		if removing {
 			u.SetFinalizers(nil)
 		}

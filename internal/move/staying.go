@@ -88,8 +88,8 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 		}
 		atWork := copied != nil && !capi.PausedByUs(copied.Object)
 		f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
-			Message: "it stays paused on the target, since the source hands out addresses of it to " +
-				unit + ", which is not moved",
+			Message: "it stays paused on the target, since " + unit + ", which is not moved, uses it on " +
+				"the source",
 			Hint: "move that one as well; the next move of it releases the pool"}
 		if atWork {
 			f.Message = "it is at work on the target, and the source hands out addresses of it to " + unit +

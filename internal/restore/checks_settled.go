@@ -38,7 +38,9 @@ func (p *planner) checkSettled(n *graph.Node) error {
 // checkSharedPause: in a move, nothing on the source may use a shared object of some kinds any more
 // once it is copied.
 func (p *planner) checkSharedPause(n *graph.Node) error {
-	if !p.Spec.SourceAtWork || n.Unit != "" || !p.rows().Row(n.GroupKind()).PausedShared {
+	row := p.rows().Row(n.GroupKind())
+	pool := row.PausesPool() && len(p.users[n]) > 0 && !p.Spec.Force.Has(object.CodePoolShared)
+	if !p.Spec.SourceAtWork || n.Unit != "" || !row.PausedShared && !pool || p.BeforePause {
 		return nil
 	}
 	raw, err := p.Contents.Bytes(n.Ref)
@@ -47,7 +49,7 @@ func (p *planner) checkSharedPause(n *graph.Node) error {
 	}
 	mark := gjson.GetBytes(raw, "metadata.annotations."+gjson.Escape(capi.AnnotationWasPaused))
 	switch planned := p.Spec.Only != nil; { // a batch is planned once its objects are paused
-	case !planned && mark.Exists():
+	case !planned && mark.Exists() && !pool: // an ended move may have left a pool paused
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLocked,
 			Message: "an operation that is not at its end has paused it",
 			Hint:    "resume that operation or roll it back"})

@@ -48,6 +48,12 @@ func postFlightStep(unit string) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "post-flight"}
 }
 
+// Passed reports whether a unit has passed its post-flight: it is not compared any more.
+func (u Unit) Passed(ctx context.Context, j *catalog.Journal) (bool, error) {
+	state, err := j.State(ctx, postFlightStep(u.Name))
+	return state == catalog.StepDone, err
+}
+
 // isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer
 // says nothing of it.
 func isUnhealthy(err error) bool {

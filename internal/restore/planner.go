@@ -54,7 +54,10 @@ type Input struct {
 	// Before are the contents from which the pre-copy made them; may be nil.
 	Before Contents
 	// Asked are objects about which this operation has asked the target: the plan does not ask again.
-	Asked     map[object.Ref]bool
+	Asked map[object.Ref]bool
+	// BeforePause: a move may not have paused yet what it pauses on the source for its whole run.
+	BeforePause bool
+
 	Source    Snapshot // names the snapshot
 	Target    object.Side
 	Reader    Reader

@@ -2,6 +2,7 @@ package kubetest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,9 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// InstallMetal3 installs the CRDs of the Bare Metal Operator on all servers for the time of one
-// test. None of its controllers and webhooks run.
-func (s *Servers) InstallMetal3(t testing.TB) {
+// InstallMetal3 installs the CRDs of the Bare Metal Operator, and those of other kinds
+// ("Kind.group"), on all servers for the time of one test. None of their controllers and webhooks
+// run.
+func (s *Servers) InstallMetal3(t testing.TB, others ...string) {
 	t.Helper()
 	all, err := ProviderCRDs()
 	if err != nil {
@@ -19,7 +21,7 @@ func (s *Servers) InstallMetal3(t testing.TB) {
 	}
 	var kinds, names []string
 	for _, crd := range all {
-		if kind := kindOf(crd); strings.HasSuffix(kind, ".metal3.io") &&
+		if kind := kindOf(crd); slices.Contains(others, kind) || strings.HasSuffix(kind, ".metal3.io") &&
 			!strings.HasSuffix(kind, ".ipam.metal3.io") {
 			kinds, names = append(kinds, kind), append(names, crd.GetName())
 		}
