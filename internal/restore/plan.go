@@ -172,11 +172,13 @@ type Object struct {
 }
 
 // Without returns the plan without units that do not go on in it: they were rolled back, or belong
-// to another management cluster by now. A pool of addresses that one of them uses stays paused.
-func (p *Plan) Without(units map[string]bool, rows *capi.Table) *Plan {
+// to another management cluster by now. A pool of addresses that one of them uses stays paused, of
+// which there is a finding.
+func (p *Plan) Without(units map[string]bool, rows *capi.Table) (*Plan, []object.Finding) {
 	if len(units) == 0 {
-		return p
+		return p, nil
 	}
+	var findings []object.Finding
 	rest := *p
 	rest.Units = slices.DeleteFunc(slices.Clone(p.Units), func(u Unit) bool { return units[u.Name] })
 	rest.Shared.Objects = slices.Clone(p.Shared.Objects)
@@ -188,8 +190,11 @@ func (p *Plan) Without(units map[string]bool, rows *capi.Table) *Plan {
 				o.Awaits = append(o.Awaits, user)
 			}
 		}
+		if len(o.Awaits) > len(p.Shared.Objects[i].Awaits) && o.Action != Skip {
+			findings = append(findings, heldPool(*o))
+		}
 	}
-	return &rest
+	return &rest, findings
 }
 
 // Digest is a hash over objects, owners, pause states, blocking findings and the epochs that the

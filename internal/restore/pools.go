@@ -96,10 +96,7 @@ func (p *planner) holdPools(plan *Plan) {
 		if len(o.Awaits) == 0 {
 			continue
 		}
-		f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
-			Message: fmt.Sprintf("it also has addresses of workload clusters that are not on the target: "+
-				"%s; it stays paused, so that it does not hand them out once more", listed(o.Awaits)),
-			Hint: "restore these workload clusters, too: with the last of them it is released"}
+		f := heldPool(*o)
 		switch {
 		case o.Action == Adopt:
 			f.Message = fmt.Sprintf("it is on the target and has addresses of workload clusters that are "+
@@ -113,4 +110,12 @@ func (p *planner) holdPools(plan *Plan) {
 		}
 		plan.Findings = append(plan.Findings, f)
 	}
+}
+
+// heldPool is the finding about a pool that stays paused for the workload clusters that it awaits.
+func heldPool(o Object) object.Finding {
+	return object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
+		Message: fmt.Sprintf("it also has addresses of workload clusters that are not on the target: "+
+			"%s; it stays paused, so that it does not hand them out once more", listed(o.Awaits)),
+		Hint: "restore these workload clusters, too: with the last of them it is released"}
 }

@@ -193,7 +193,10 @@ func TestPlanWithoutUnits(t *testing.T) {
 		shared("InClusterIPPool", "ipam.cluster.x-k8s.io", "n/a", "n/b"),
 		shared("InClusterIPPool", "ipam.cluster.x-k8s.io", "n/a"),
 		shared("ClusterResourceSet", "addons.cluster.x-k8s.io", "n/a", "n/b")}}}
-	rest := p.Without(map[string]bool{"n/b": true}, nil)
+	rest, findings := p.Without(map[string]bool{"n/b": true}, nil)
+	if len(findings) != 1 || findings[0].Code != object.CodePoolShared {
+		t.Errorf("findings: %v", findings)
+	}
 	if len(rest.Units) != 1 || rest.Units[0].Name != "n/a" || len(p.Units) != 2 {
 		t.Errorf("it has %v of %v", rest.Units, p.Units)
 	}

@@ -51,7 +51,11 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 		if err != nil {
 			return err
 		}
-		return o.run(ctx, j, stored.Plan.Without(left, o.rows), contents, stored.Tuning)
+		rest, findings := stored.Plan.Without(left, o.rows)
+		if err := j.EmitFindings(ctx, findings); err != nil {
+			return err
+		}
+		return o.run(ctx, j, rest, contents, stored.Tuning)
 	})
 }
 
@@ -77,7 +81,7 @@ func (o *restoreInputs) left(ctx context.Context, c *catalog.Catalog, j *catalog
 		q := claim(j, plan, u)
 		have, err := ownership.Current(ctx, o.store, q)
 		switch {
-		case store.IsUnusable(err):
+		case store.IsUnusable(err), as[*ownership.WentBackError](err):
 			continue // it was released by a record that counted
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", u.Name, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -278,24 +279,32 @@ func (u *restoreUndo) undoShared(ctx context.Context) error {
 	return u.undo(ctx, &u.stored.Plan, nil, true, needed)
 }
 
-// wasHere reports whether a unit was at work on the target before this operation, which adopted it,
-// and is so still, or was paused by somebody since: its Cluster is no paused copy.
-func (u *restoreUndo) wasHere(ctx context.Context, unit restore.Unit) (bool, error) {
+// adopted returns the Cluster of a unit that this operation has adopted, as it is now; nil when it
+// has not, or when it is another one or gone.
+func (u *restoreUndo) adopted(ctx context.Context, unit restore.Unit) (*unstructured.Unstructured,
+	error) {
 	i := slices.IndexFunc(unit.Objects, func(o restore.Object) bool {
 		return o.GroupKind() == capi.Cluster && o.Action == restore.Adopt
 	})
 	k, ok := kube.FindKind(u.kinds, capi.Cluster)
 	if i < 0 || !ok {
-		return false, nil
+		return nil, nil
 	}
 	live, err := u.target.Reader().Get(ctx, k, unit.Objects[i].Namespace, unit.Objects[i].Name)
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the Cluster of %s: %w", unit.Name, err)
+	case string(live.GetUID()) != unit.Objects[i].UID:
+		return nil, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("read the Cluster of %s: %w", unit.Name, err)
-	}
-	return string(live.GetUID()) == unit.Objects[i].UID && !capi.PausedByUs(live.Object), nil
+	return live, nil
+}
+
+func isPausedNow(cluster *unstructured.Unstructured) bool {
+	paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+	return paused
 }
 
 // giveBack returns the ownership of a unit, whose copy is removed, to its owner at planning. One
@@ -314,12 +323,15 @@ func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
 		if previous != (object.Side{}) {
 			q.From = previous
 		}
-		here, err := u.wasHere(ctx, unit)
+		live, err := u.adopted(ctx, unit)
 		if err != nil {
 			return err
 		}
-		if here && q.From.UID == u.stored.Plan.Snapshot.Source.UID {
-			q.From = q.To // no record said so before
+		// What was at work on the target belongs to it, and so does what somebody has paused there by
+		// hand, unless a record says otherwise.
+		if live != nil && q.From.UID == u.stored.Plan.Snapshot.Source.UID &&
+			!capi.PausedByUs(live.Object) && (previous == object.Side{} || !isPausedNow(live)) {
+			q.From = q.To
 		}
 		return ownership.GiveBack(ctx, u.store, q)
 	})
