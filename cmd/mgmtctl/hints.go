@@ -59,10 +59,10 @@ var overrideCommands = map[object.Code]string{
 	object.CodeSourceSeenRecently: "then add --force source-seen-recently",
 	object.CodeFencedHere: "mgmtctl mgmt fence NAME --lift; --force fenced-here when no other " +
 		"management cluster reconciles it",
-	object.CodeOwnerDamaged:       "then add --force owner-damaged",
-	object.CodeOwnerRefuses:       "then add --force owner-refuses",
-	object.CodeOwnerSeenRecently:  "then add --force owner-seen-recently",
-	object.CodeEpochWentBack:      "then add --force epoch-went-back",
+	object.CodeOwnerDamaged:      "then add --force owner-damaged",
+	object.CodeOwnerRefuses:      "then add --force owner-refuses",
+	object.CodeOwnerSeenRecently: "then add --force owner-seen-recently",
+	object.CodeEpochWentBack:     "then add --force epoch-went-back",
 	object.CodeOwnedElsewhere: "--force owned-elsewhere=NAME, with the name of that one, " +
 		"takes it over",
 	object.CodeGitOpsOwner:       "or move with --suspend-gitops",
