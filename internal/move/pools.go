@@ -3,7 +3,6 @@ package move
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +17,10 @@ import (
 // pause of a unit to the end. When a unit is retired, the source does not know its addresses any
 // more: a pool at work there would give them to the next Machine of a unit that is not moved yet.
 
-func pausePoolsStep() catalog.Step { return catalog.Step{Phase: "pause-pools"} }
+// pausePoolsStep is a step of each run: somebody may have ended a pause since the last one.
+func pausePoolsStep(attempt int) catalog.Step {
+	return catalog.Step{Phase: "pause-pools", Wave: attempt}
+}
 
 var pausedByMove = json.RawMessage("true")
 
@@ -45,14 +47,18 @@ func (m *run) pausePools(ctx context.Context) error {
 	if len(pools) == 0 {
 		return nil
 	}
-	return m.Journal.Do(ctx, pausePoolsStep(), func(ctx context.Context,
+	return m.Journal.Do(ctx, pausePoolsStep(m.Attempt), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		return m.changeShared(ctx, pools, func(u *unstructured.Unstructured) (bool, error) {
 			if capi.PausedByUs(u.Object) {
 				return false, nil
 			}
 			m.Rows.Pause(u.Object)
-			return true, h.Record(ctx, catalog.Value{Key: refOf(u).String(), Data: pausedByMove})
+			err := h.Record(ctx, catalog.Value{Key: refOf(u).String(), Data: pausedByMove})
+			if err == nil {
+				err = h.Sync(ctx) // a rollback on another host has to know it, too
+			}
+			return true, err
 		})
 	})
 }
@@ -62,53 +68,115 @@ func refOf(u *unstructured.Unstructured) object.Ref {
 	return object.Ref{Group: gvk.Group, Kind: gvk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 }
 
-// unpausePools gives back in a rollback the pools that pausePools has paused, but for those of
-// which a user is retired: these are reported. It needs no target: there, a pool is at work only
-// after its users are released, which no rollback takes back.
-func (m *run) unpausePools(ctx context.Context) error {
-	if len(m.pools()) == 0 {
-		return nil
+// unpausePools gives back in a rollback the pools that pausePools has paused, but for those that a
+// unit uses which is handed over (forward) or stuck, and reports those that stay paused. It needs
+// no target: there, a pool is at work only after its users are released, which no rollback takes
+// back.
+func (m *run) unpausePools(ctx context.Context, forward []string,
+	stuck map[string]bool) (errs []error) {
+	back := func(unit string) bool { return !slices.Contains(forward, unit) && !stuck[unit] }
+	for _, err := range []error{m.givePoolsBack(ctx, back), m.reportPools(ctx)} {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
-	err := m.Journal.Undo(ctx, pausePoolsStep(), func(ctx context.Context,
-		_ *catalog.StepHandle) error {
-		return m.givePoolsBack(ctx, func(restore.Object) bool { return true })
-	})
-	return errors.Join(err, m.reportPools(ctx))
+	return errs
 }
 
-// unpausePoolsLeft gives back the pools whose users have all left the move.
-func (m *run) unpausePoolsLeft(ctx context.Context) error {
-	return m.givePoolsBack(ctx, func(o restore.Object) bool {
-		return !slices.ContainsFunc(o.Users, func(unit string) bool { return !m.hasLeft(unit) })
-	})
-}
-
-// givePoolsBack unpauses those of the pools that this move has paused and of which no user is
-// retired.
-func (m *run) givePoolsBack(ctx context.Context, is func(o restore.Object) bool) error {
+// givePoolsBack unpauses those of the pools that this move has paused, of whose users is says all,
+// and of which none was moved: the source does not know the addresses of that any more. It may run
+// again.
+func (m *run) givePoolsBack(ctx context.Context, is func(unit string) bool) error {
 	pools := m.pools()
 	if len(pools) == 0 {
 		return nil
 	}
-	paused, err := m.Journal.Values(ctx, pausePoolsStep())
+	paused, err := m.pausedPools(ctx)
 	if err != nil {
 		return err
 	}
-	retired := m.usersOf(func(u restore.Unit) bool { return !m.results.retired[u.Name] }).moves
-	pools = slices.DeleteFunc(pools, func(o restore.Object) bool {
-		return paused[o.Ref.String()] == nil || retired[o.Ref] || !is(o)
-	})
-	return m.changeShared(ctx, pools, func(u *unstructured.Unstructured) (bool, error) {
-		return m.Rows.Unpause(u.Object), nil
-	})
+	for _, o := range pools {
+		if !paused[o.Ref.String()] || slices.ContainsFunc(o.Users,
+			func(unit string) bool { return !is(unit) }) {
+			continue
+		}
+		if moved, err := m.anyMoved(ctx, o.Users); err != nil {
+			return err
+		} else if moved {
+			continue
+		}
+		if err := m.changeShared(ctx, []restore.Object{o}, func(u *unstructured.Unstructured) (bool,
+			error) {
+			return m.Rows.Unpause(u.Object), nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// reportPools reports the pools that are paused on the source when a run ends.
+// pausedPools returns the pools that runs of this move have paused.
+func (m *run) pausedPools(ctx context.Context) (map[string]bool, error) {
+	paused := map[string]bool{}
+	for attempt := 1; attempt <= m.Attempt; attempt++ {
+		values, err := m.Journal.Values(ctx, pausePoolsStep(attempt))
+		if err != nil {
+			return nil, err
+		}
+		for ref := range values {
+			paused[ref] = true
+		}
+	}
+	return paused, nil
+}
+
+// anyMoved reports whether one of units was moved: by this operation, which has retired it, or by
+// another one since, by its ownership record. One that is gone from the source is taken for moved
+// when there is no store to ask.
+func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
+	var gone []string
+	for _, unit := range units {
+		if m.results.retired[unit] {
+			return true, nil
+		}
+		ref, err := clusterRef(unit)
+		if err != nil {
+			return false, err
+		}
+		live, err := on(ctx, m.Source, ref)
+		if err != nil {
+			return false, err
+		}
+		if live == nil {
+			gone = append(gone, unit)
+		}
+	}
+	if len(gone) == 0 || m.Store == nil {
+		return len(gone) > 0, nil
+	}
+	owners, err := m.ownersOf(ctx, gone)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range owners {
+		if r.Trusted && r.By.UID != m.Plan.Source.UID {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// reportPools reports the pools that are paused on the source when a run ends, and why.
 func (m *run) reportPools(ctx context.Context) error {
-	const hint = "move the other workload clusters that use it as well; or take the addresses of " +
-		"those that were moved out of the pool of the source, and remove its annotations " +
-		capi.AnnotationPaused + " and " + capi.AnnotationWasPaused + " there"
-	for _, o := range m.pools() {
+	pools := m.pools()
+	if len(pools) == 0 {
+		return nil
+	}
+	paused, err := m.pausedPools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range pools {
 		live, err := on(ctx, m.Source, o.Ref)
 		if err != nil {
 			return err
@@ -116,10 +184,32 @@ func (m *run) reportPools(ctx context.Context) error {
 		if live == nil || !capi.PausedByUs(live.Object) {
 			continue
 		}
-		if err := m.keptShared(ctx, o.Ref, "it is paused on the source, which does not know the "+
-			"addresses of what was moved", hint); err != nil {
+		moved, err := m.anyMoved(ctx, o.Users)
+		if err != nil {
+			return err
+		}
+		why, hint := whyPoolIsPaused(moved, paused[o.Ref.String()])
+		if err := m.keptShared(ctx, o.Ref, why, hint); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// whyPoolIsPaused says why a pool stays paused on the source: by moved, whether one of its users
+// was moved, and ours, whether this move has paused it.
+func whyPoolIsPaused(moved, ours bool) (why, hint string) {
+	const annotations = "remove its annotations " + capi.AnnotationPaused + " and " +
+		capi.AnnotationWasPaused + " there"
+	switch {
+	case moved:
+		return "it is paused on the source, which does not know the addresses of what was moved",
+			"move the other workload clusters that use it as well; or take the addresses of those that " +
+				"were moved out of the pool of the source, and " + annotations
+	case ours:
+		return "it is paused on the source until this operation ends",
+			"resume the operation, or roll it back"
+	}
+	return "an earlier operation has paused it on the source", "end that operation; if it is " +
+		"forgotten, and no workload cluster that uses the pool was moved, " + annotations
 }

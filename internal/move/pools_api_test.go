@@ -59,7 +59,7 @@ func (fx *fixture) makePool() object.Ref {
 // testPoolOfThree: three workload clusters have addresses of one pool. When the first
 // one is retired, the source does not know its address any more. So the pool gives none there from
 // before the first pause, also when the rest is rolled back then; the next move releases it on the
-// target.
+// target. A resume pauses it again when somebody has ended its pause.
 func testPoolOfThree(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -76,13 +76,16 @@ func testPoolOfThree(t *testing.T) {
 	var before, retired bool
 	first := fx.whenOnce(poolUnits[0], "pause", catalog.StepBegun,
 		func() error { before = paused(fx.at); return nil })
-	fx.carryOut(o, catalog.Failed, func(ctx context.Context, r catalog.StepRecord) error {
+	failing := func(ctx context.Context, r catalog.StepRecord) error {
 		if r.Step.Phase == "pause" && r.Step.Unit != o.Canary {
 			retired = fx.live(fx.at)[clusterRef(fx.namespace, poolUnits[0])] == nil
 			return errors.New("it cannot be paused")
 		}
 		return first(ctx, r)
-	})
+	}
+	fx.carryOut(o, catalog.Failed, failing)
+	fx.change(fx.at, pool, func(u *unstructured.Unstructured) { (*capi.Table)(nil).Unpause(u.Object) })
+	fx.carryOut(fx.order(doResume), catalog.Failed, failing)
 	if !before || !retired || !paused(fx.at) || !paused(1-fx.at) {
 		t.Errorf("paused before the first pause: %t; the first one is retired: %t; the pool is paused "+
 			"now: %t, on the target: %t", before, retired, paused(fx.at), paused(1-fx.at))
@@ -91,7 +94,7 @@ func testPoolOfThree(t *testing.T) {
 	reports := len(slices.DeleteFunc(slices.Clone(e.Warnings), func(w string) bool {
 		return !strings.HasPrefix(w, string(object.CodeSharedKept))
 	}))
-	if !paused(fx.at) || reports != 2 { // by the move, and by its rollback
+	if !paused(fx.at) || reports != 3 { // by the move, its resume, and its rollback
 		t.Errorf("after the rollback the pool is paused: %t; warnings: %q", paused(fx.at), e.Warnings)
 	}
 	o = fx.order(doMove)

@@ -4,8 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // TestPoolsThatAMovePauses: what only blocked units use stays at work with them, and so do pools
@@ -31,6 +35,49 @@ func TestPoolsThatAMovePauses(t *testing.T) {
 		}
 		if got := strings.Join(names, " "); got != want {
 			t.Errorf("with %v it pauses %q, want %q", force, got, want)
+		}
+	}
+}
+
+// TestI1AUserOfAPoolWasMoved: by this operation, or by another one since. What is gone from the
+// source is taken for moved when there is no store to ask, and else its ownership record decides.
+func TestI1AUserOfAPoolWasMoved(t *testing.T) {
+	st, _ := newStore(t)
+	for unit, to := range map[string]string{"away": "other", "back": "source"} {
+		if err := ownership.Claim(t.Context(), st, ownership.Request{WorkloadID: "id-" + unit,
+			Workload: "ns/" + unit, Operation: "0123456789ab", From: sideOf("x"),
+			To: sideOf(to)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &run{Plan: &Plan{Source: sideOf("source")}, results: results{retired: map[string]bool{
+		"ns/retired": true}}}
+	m.Source = Mgmt{Kinds: []kube.Kind{{GroupKind: capi.Cluster, Version: "v1beta2",
+		Resource: "clusters", Namespaced: true}}, Reader: serve(t, map[string]string{
+		"/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/clusters/here": `{"apiVersion":
+			"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"namespace":"ns","name":"here"}}`})}
+	for _, unit := range []string{"here", "retired", "away", "back", "deleted"} {
+		m.Plan.Copy.Units = append(m.Plan.Copy.Units, restore.Unit{Name: "ns/" + unit,
+			WorkloadID: "id-" + unit})
+	}
+	for _, tt := range []struct {
+		units              []string
+		withStore, without bool
+	}{
+		{[]string{"ns/here"}, false, false},
+		{[]string{"ns/here", "ns/retired"}, true, true},
+		{[]string{"ns/here", "ns/away"}, true, true},
+		{[]string{"ns/back"}, false, true},
+		{[]string{"ns/deleted", "ns/here"}, false, true},
+	} {
+		for _, m.Store = range []*store.Store{st, nil} {
+			want := tt.withStore
+			if m.Store == nil {
+				want = tt.without
+			}
+			if moved, err := m.anyMoved(t.Context(), tt.units); err != nil || moved != want {
+				t.Errorf("%q with a store %t: moved %t, %v", tt.units, m.Store != nil, moved, err)
+			}
 		}
 	}
 }

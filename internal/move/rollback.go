@@ -68,8 +68,9 @@ func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name, err))
 		}
 	}
+	errs = append(errs, m.unpausePools(ctx, forward, stuck)...)
 	if len(errs) == 0 && len(forward) == 0 { // no copy of them is left on the target
-		if err := errors.Join(m.unpauseShared(ctx), m.unpausePools(ctx)); err != nil {
+		if err := m.unpauseShared(ctx); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -176,7 +176,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 		err = m.retireShared(ctx)
 	}
 	if err == nil {
-		err = errors.Join(m.unpauseLeft(ctx), m.unpausePoolsLeft(ctx), m.reportKept(ctx))
+		err = errors.Join(m.unpauseLeft(ctx), m.givePoolsBack(ctx, m.hasLeft), m.reportKept(ctx))
 	}
 	if ctx.Err() == nil {
 		err = errors.Join(err, m.reportPools(ctx))

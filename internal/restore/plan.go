@@ -191,7 +191,7 @@ func (p *Plan) Without(units map[string]bool, rows *capi.Table) (*Plan, []object
 			}
 		}
 		if len(o.Awaits) > len(p.Shared.Objects[i].Awaits) && o.Action != Skip {
-			findings = append(findings, heldPool(*o))
+			findings = append(findings, holdPool(o))
 		}
 	}
 	return &rest, findings

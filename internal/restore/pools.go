@@ -96,26 +96,27 @@ func (p *planner) holdPools(plan *Plan) {
 		if len(o.Awaits) == 0 {
 			continue
 		}
-		f := heldPool(*o)
-		switch {
-		case o.Action == Adopt:
-			f.Message = fmt.Sprintf("it is on the target and has addresses of workload clusters that are "+
-				"not there: %s; while it is at work it may hand them out once more", listed(o.Awaits))
-			f.Hint = "restore these workload clusters, too, or pause the pool until they are there"
-		case o.Late:
-			o.Action, o.Reason = Skip, string(object.CodePoolShared)
-			f.Message = fmt.Sprintf("it also has addresses of workload clusters that are not on the "+
-				"target: %s; it has no pause, so it is not created", listed(o.Awaits))
-			f.Hint = "restore these workload clusters, too: it comes with the last of them"
-		}
-		plan.Findings = append(plan.Findings, f)
+		plan.Findings = append(plan.Findings, holdPool(o))
 	}
 }
 
-// heldPool is the finding about a pool that stays paused for the workload clusters that it awaits.
-func heldPool(o Object) object.Finding {
-	return object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
+// holdPool holds back a pool for the workload clusters that it awaits, and returns the finding
+// about it.
+func holdPool(o *Object) object.Finding {
+	f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
 		Message: fmt.Sprintf("it also has addresses of workload clusters that are not on the target: "+
 			"%s; it stays paused, so that it does not hand them out once more", listed(o.Awaits)),
 		Hint: "restore these workload clusters, too: with the last of them it is released"}
+	switch {
+	case o.Action == Adopt:
+		f.Message = fmt.Sprintf("it is on the target and has addresses of workload clusters that are "+
+			"not there: %s; while it is at work it may hand them out once more", listed(o.Awaits))
+		f.Hint = "restore these workload clusters, too, or pause the pool until they are there"
+	case o.Late:
+		o.Action, o.Reason = Skip, string(object.CodePoolShared)
+		f.Message = fmt.Sprintf("it also has addresses of workload clusters that are not on the "+
+			"target: %s; it has no pause, so it is not created", listed(o.Awaits))
+		f.Hint = "restore these workload clusters, too: it comes with the last of them"
+	}
+	return f
 }

@@ -200,6 +200,11 @@ func TestPlanWithoutUnits(t *testing.T) {
 	if len(rest.Units) != 1 || rest.Units[0].Name != "n/a" || len(p.Units) != 2 {
 		t.Errorf("it has %v of %v", rest.Units, p.Units)
 	}
+	late := &Plan{Units: p.Units, Shared: Unit{Objects: slices.Clone(p.Shared.Objects[:1])}}
+	late.Shared.Objects[0].Late = true
+	if rest, _ := late.Without(map[string]bool{"n/b": true}, nil); rest.Shared.Objects[0].Action != Skip {
+		t.Error("a pool that has no pause is created")
+	}
 	for i, want := range [][]string{{"n/b"}, nil, nil} {
 		if o := rest.Shared.Objects[i]; !slices.Equal(o.Awaits, want) || p.Shared.Objects[i].Awaits != nil {
 			t.Errorf("%s awaits %q, want %q", o.Ref, o.Awaits, want)
