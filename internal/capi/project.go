@@ -30,7 +30,8 @@ func Projects() []Project {
 					"not know the addresses of what has moved. What has not moved yet gets no address of it " +
 					"until then. After a rollback of the rest the pool stays paused on both sides: move the " +
 					"rest as well, or take the addresses of what has moved out of the pool of the source " +
-					"before you end its pause. With --force pool-shared it is not paused."},
+					"before you end its pause. Where the operator overrides the finding pool-shared, it is not " +
+					"paused."},
 			{Name: "Runtime extensions", Versions: "1.14", Rows: ran(runtimeRows())},
 			{Name: "Docker and in-memory", Versions: "1.14", Rows: ran(devRows())},
 		},

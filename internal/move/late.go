@@ -198,7 +198,7 @@ func (m *run) reportGone(ctx context.Context, gone map[string][]string) {
 			Severity: object.Warning, Code: object.CodeDeletedOnSource, Unit: unit,
 			Message: fmt.Sprintf("%d of its objects were deleted on the source after the hand-over, and "+
 				"the target has them, the first: %s", len(refs), refs[0]),
-			Hint: "delete them on the target if they are to go"}))
+			Hint: "if that was meant, make the same change on the target"}))
 	}
 }
 

@@ -103,8 +103,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "Somebody deleted the workload cluster on the source after the move was planned. It " +
 				"is not moved, and what was copied of it alone is removed from the target. Or somebody " +
 				"deleted objects of it there after its hand-over, which the target has.",
-			Next: "Nothing, or delete the same on the target. If that was a mistake, restore it from a " +
-				"snapshot.",
+			Next: "Nothing. If that was a mistake, restore it from a snapshot. If it was meant, make the " +
+				"same change on the target.",
 		},
 		{
 			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
