@@ -87,15 +87,11 @@ func (m *run) unpausePools(ctx context.Context, forward []string,
 // and of which none was moved: the source does not know the addresses of that any more. It may run
 // again.
 func (m *run) givePoolsBack(ctx context.Context, is func(unit string) bool) error {
-	pools := m.pools()
-	if len(pools) == 0 {
-		return nil
-	}
 	paused, err := m.pausedPools(ctx)
 	if err != nil {
 		return err
 	}
-	for _, o := range pools {
+	for _, o := range m.pools() {
 		if !paused[o.Ref.String()] || slices.ContainsFunc(o.Users,
 			func(unit string) bool { return !is(unit) }) {
 			continue
@@ -131,10 +127,10 @@ func (m *run) pausedPools(ctx context.Context) (map[string]bool, error) {
 }
 
 // anyMoved reports whether one of units was moved: by this operation, which has retired it, or by
-// another one since, by its ownership record. One that is gone from the source is taken for moved
-// when there is no store to ask.
+// another one, by its ownership record, which may not have retired it yet. Where a move records no
+// owners, or there is no store to ask, one that is gone from the source is taken for moved.
 func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
-	var gone []string
+	gone := false
 	for _, unit := range units {
 		if m.results.retired[unit] {
 			return true, nil
@@ -147,14 +143,12 @@ func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if live == nil {
-			gone = append(gone, unit)
-		}
+		gone = gone || live == nil
 	}
-	if len(gone) == 0 || m.Store == nil {
-		return len(gone) > 0, nil
+	if m.Store == nil || m.Plan.Spec.NoFence {
+		return gone, nil
 	}
-	owners, err := m.ownersOf(ctx, gone)
+	owners, err := m.ownersOf(ctx, units)
 	if err != nil {
 		return false, err
 	}
@@ -168,15 +162,11 @@ func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
 
 // reportPools reports the pools that are paused on the source when a run ends, and why.
 func (m *run) reportPools(ctx context.Context) error {
-	pools := m.pools()
-	if len(pools) == 0 {
-		return nil
-	}
 	paused, err := m.pausedPools(ctx)
 	if err != nil {
 		return err
 	}
-	for _, o := range pools {
+	for _, o := range m.pools() {
 		live, err := on(ctx, m.Source, o.Ref)
 		if err != nil {
 			return err

@@ -39,11 +39,12 @@ func TestPoolsThatAMovePauses(t *testing.T) {
 	}
 }
 
-// TestI1AUserOfAPoolWasMoved: by this operation, or by another one since. What is gone from the
-// source is taken for moved when there is no store to ask, and else its ownership record decides.
+// TestI1AUserOfAPoolWasMoved: by this operation, or by another one, which may not have retired it
+// yet. What is gone from the source is taken for moved when there is no store to ask, or nothing is
+// recorded there, and else its ownership record decides.
 func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 	st, _ := newStore(t)
-	for unit, to := range map[string]string{"away": "other", "back": "source"} {
+	for unit, to := range map[string]string{"away": "other", "back": "source", "handed": "other"} {
 		if err := ownership.Claim(t.Context(), st, ownership.Request{WorkloadID: "id-" + unit,
 			Workload: "ns/" + unit, Operation: "0123456789ab", From: sideOf("x"),
 			To: sideOf(to)}); err != nil {
@@ -55,8 +56,10 @@ func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 	m.Source = Mgmt{Kinds: []kube.Kind{{GroupKind: capi.Cluster, Version: "v1beta2",
 		Resource: "clusters", Namespaced: true}}, Reader: serve(t, map[string]string{
 		"/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/clusters/here": `{"apiVersion":
-			"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"namespace":"ns","name":"here"}}`})}
-	for _, unit := range []string{"here", "retired", "away", "back", "deleted"} {
+			"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"namespace":"ns","name":"here"}}`,
+		"/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/clusters/handed": `{"apiVersion":
+			"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"namespace":"ns","name":"handed"}}`})}
+	for _, unit := range []string{"here", "retired", "away", "back", "deleted", "handed"} {
 		m.Plan.Copy.Units = append(m.Plan.Copy.Units, restore.Unit{Name: "ns/" + unit,
 			WorkloadID: "id-" + unit})
 	}
@@ -65,6 +68,7 @@ func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 		withStore, without bool
 	}{
 		{[]string{"ns/here"}, false, false},
+		{[]string{"ns/here", "ns/handed"}, true, false},
 		{[]string{"ns/here", "ns/retired"}, true, true},
 		{[]string{"ns/here", "ns/away"}, true, true},
 		{[]string{"ns/back"}, false, true},
@@ -79,5 +83,9 @@ func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 				t.Errorf("%q with a store %t: moved %t, %v", tt.units, m.Store != nil, moved, err)
 			}
 		}
+	}
+	m.Store, m.Plan.Spec.NoFence = st, true
+	if moved, err := m.anyMoved(t.Context(), []string{"ns/back"}); err != nil || !moved {
+		t.Errorf("of a move that records nothing: moved %t, %v", moved, err)
 	}
 }

@@ -392,8 +392,11 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 func (r *run) adopted(unit string) map[object.Ref]bool {
 	adopted := map[object.Ref]bool{}
 	for _, u := range r.Plan.Units {
+		if u.Name != unit {
+			continue
+		}
 		for _, o := range u.Objects {
-			adopted[o.Ref] = adopted[o.Ref] || u.Name == unit && o.Action == Adopt
+			adopted[o.Ref] = o.Action == Adopt
 		}
 	}
 	return adopted

@@ -137,6 +137,9 @@ func TestMachinesHeldByAnEarlierRestoreAreGivenBack(t *testing.T) {
 // TestI1AFencedClusterIsNotReleasedWithoutARecord: the release would end the fence. A record that
 // says to which side the workload cluster belongs accounts for it; the operator may, too.
 func TestI1AFencedClusterIsNotReleasedWithoutARecord(t *testing.T) {
+	of := func(uid string, trusted bool) ownership.Record {
+		return ownership.Record{By: object.Side{UID: uid}, Epoch: 1, Trusted: trusted}
+	}
 	for name, tt := range map[string]struct {
 		record    ownership.Record
 		fenced    bool
@@ -146,9 +149,9 @@ func TestI1AFencedClusterIsNotReleasedWithoutARecord(t *testing.T) {
 	}{
 		"no record":         {fenced: true, blocked: true},
 		"not fenced":        {},
-		"of the source":     {fenced: true, record: ownership.Record{By: object.Side{UID: "source"}, Epoch: 1, Trusted: true}},
-		"of the target":     {fenced: true, record: ownership.Record{By: object.Side{UID: "target"}, Epoch: 1, Trusted: true}},
-		"nobody trusts it":  {fenced: true, record: ownership.Record{By: object.Side{UID: "target"}, Epoch: 1}, blocked: true},
+		"of the source":     {fenced: true, record: of("source", true)},
+		"of the target":     {fenced: true, record: of("target", true)},
+		"nobody trusts it":  {fenced: true, record: of("target", false), blocked: true},
 		"forced":            {fenced: true, force: object.Forced{object.CodeFencedHere: ""}},
 		"it stays paused":   {fenced: true, noRelease: true},
 		"forced by another": {fenced: true, force: object.Forced{object.CodeNeedMissing: ""}, blocked: true},
