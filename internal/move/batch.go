@@ -61,6 +61,9 @@ type objectState struct {
 	// NoFinalizers: it had none in this version. It is known of shared objects, and of those that
 	// have Desired.
 	NoFinalizers bool `json:"noFinalizers,omitempty"`
+	// Written is set for a Cluster only: when it was last written to, by the clock of the source
+	// (lastWrite). That is its pause, or later. Batches of older versions have none.
+	Written time.Time `json:"written,omitzero"`
 }
 
 func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
@@ -217,6 +220,9 @@ func (m *run) noteStates(b *batch, r *snapshot.Result) error {
 			v.NoFinalizers = len(u.GetFinalizers()) == 0
 			if v.Desired, err = b.desiredID(m.Rows, u); err != nil {
 				return err
+			}
+			if isCluster(n) {
+				v.Written = lastWrite(u)
 			}
 		}
 		b.Source[n.Ref.String()] = v

@@ -98,17 +98,20 @@ func (b *batch) forget(unit string) {
 	}
 }
 
-// versions are the resourceVersions of the objects of a batch, as lists show them, and which of the
-// others came or changed since the units of the batch were looked at with their neighbours.
+// versions are the resourceVersions of the objects of a batch, as lists show them, which of the
+// others came or changed since the units of the batch were looked at with their neighbours, and
+// what was created for its units since their snapshot.
 type versions struct {
 	of    map[string]objectState // by ref
 	units map[string]bool        // those that are about to be removed
 	users *users                 // may be nil
 	rows  *capi.Table
+	kinds []kube.Kind // those that a capture has
 
 	mu      sync.Mutex
 	seen    map[string]string // by ref
 	changed []object.Ref
+	created map[string][]string // since the snapshot, by unit
 	// alone are unchanged objects of no workload cluster, and what they name.
 	alone map[object.Ref][]graph.Need
 }
@@ -123,10 +126,17 @@ func (v *versions) note(ref object.Ref, key string, metadata gjson.Result) {
 			alone = u.needs
 		}
 	}
+	createdFor := ""
+	if !known {
+		createdFor = v.createdFor(ref, metadata)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if known {
 		v.seen[key] = metadata.Get("resourceVersion").String()
+	}
+	if createdFor != "" {
+		v.created[createdFor] = append(v.created[createdFor], key)
 	}
 	if changed {
 		v.changed = append(v.changed, ref)

@@ -72,14 +72,16 @@ func scale(to int64) func(*unstructured.Unstructured) {
 }
 
 // TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver: somebody scales a MachineDeployment of the
-// source after the release of its workload cluster. Nothing of that one is removed, by this run or
-// by a resume, until the operator accepts it. The source's controllers write a status of another
-// one, which is moved.
+// source after the release of its workload cluster, and creates another one. Nothing of that one is
+// removed, by this run or by a resume, until the operator accepts it. Then what was created stays
+// there, and is reported. The source's controllers write a status of another one, which is moved.
 func TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "late")
 	unit, other := classyUnits[0], classyUnits[1]
 	scaled := fx.one("MachineDeployment", unit)
+	created := scaled
+	created.Name = "somebodys"
 	machine := fx.one("DevCluster", other)
 	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.whenOnce(unit, "release", catalog.StepDone,
 		func() error {
@@ -89,9 +91,16 @@ func TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver(t *testing.T) {
 				fx.kind(fx.at, machine.GroupKind()), u); err != nil {
 				return err
 			}
+			if err := fx.createLike(fx.at, scaled, created.Name); err != nil {
+				return err
+			}
 			return fx.tryChange(fx.at, scaled, scale(7))
 		}))
 	e.hasLateWrite(t, scaled.Name, "spec.replicas")
+	if want := string(object.CodeCreatedOnSource) + " " + fx.namespace + "/" +
+		unit; !slices.Contains(e.Warnings, want) {
+		t.Errorf("it warns of %q, not of %q", e.Warnings, want)
+	}
 	moved, _ := fx.split(unit)
 	if n := fx.left(unit); n != len(moved) || fx.left(other) > 0 {
 		t.Errorf("%d of %d objects are left of %s, and %d of %s", n, len(moved), unit, fx.left(other),
@@ -107,9 +116,28 @@ func TestAPIMoveKeepsWhatSomebodyWroteAfterTheHandOver(t *testing.T) {
 	}
 	fx.accept(unit)
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	fx.get(fx.at, created)
+	fx.remove(fx.at, func(name string) bool { return name == created.Name })
 	st, err := fx.state()
 	must(t, err)
 	fx.report(fx.checkMoved(st))
+}
+
+// createLike creates an object with the labels and the spec of another one, as a user would.
+func (fx *fixture) createLike(i int, like object.Ref, name string) error {
+	k := fx.kind(i, like.GroupKind())
+	u, err := fx.sides[i].Reader().Get(context.Background(), k, like.Namespace, like.Name)
+	if err != nil {
+		return err
+	}
+	made := &unstructured.Unstructured{Object: map[string]any{"spec": u.Object["spec"]}}
+	made.SetAPIVersion(u.GetAPIVersion())
+	made.SetKind(u.GetKind())
+	made.SetNamespace(u.GetNamespace())
+	made.SetName(name)
+	made.SetLabels(map[string]string{capi.LabelClusterName: u.GetLabels()[capi.LabelClusterName]})
+	_, err = fx.sides[i].Writer().Create(context.Background(), k, made)
+	return err
 }
 
 // TestAPIMoveKeepsWhatSomebodyWritesDuringTheRemoval: the writes come when the objects of a

@@ -64,6 +64,7 @@ func (m *run) late(ctx context.Context, b *batch, units []restore.Unit, list *ve
 	}
 	units = leavingOut(units, keep)
 	errs := m.lateWrites(ctx, b, units, list.seen)
+	m.reportCreated(ctx, list)
 	for _, u := range units {
 		switch {
 		case err != nil:

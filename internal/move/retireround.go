@@ -275,7 +275,8 @@ func (m *run) lookBeforeRetirement(ctx context.Context, round []*leaving) (
 	for _, l := range round {
 		l.healthy, all = all[:len(l.healthy):len(l.healthy)], all[len(l.healthy):]
 		l.list = &versions{of: l.Source, units: map[string]bool{}, users: l.users, rows: m.Rows,
-			seen: map[string]string{}, alone: map[object.Ref][]graph.Need{}}
+			kinds: m.Source.Kinds, seen: map[string]string{}, created: map[string][]string{},
+			alone: map[object.Ref][]graph.Need{}}
 		for _, u := range l.healthy {
 			l.list.units[u.Name] = true
 		}

@@ -122,6 +122,7 @@ const (
 	CodeChangedLate        Code = "changed-late"
 	CodeNotWorking         Code = "not-working"
 	CodeDeletedOnSource    Code = "deleted-on-source"
+	CodeCreatedOnSource    Code = "created-on-source"
 	CodeSharedKept         Code = "shared-kept"
 	CodeSharedGone         Code = "shared-gone"
 	CodeMaxPause           Code = "max-pause"

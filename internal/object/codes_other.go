@@ -107,6 +107,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"same change on the target.",
 		},
 		{
+			Code: CodeCreatedOnSource, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "Somebody created an object with the label of a workload cluster on the source after " +
+				"its snapshot. It is not moved and not removed: it stays on the source, where its workload " +
+				"cluster is not any more.",
+			Next: "Create it on the target if it is needed, and remove it from the source. Find out who " +
+				"created it: a user, or a tool that still applies to the source.",
+		},
+		{
 			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A shared object stays on the source although nothing there needs it, " +
 				"because it differs from its copy or changed. Or a copy stays on the target after a " +

@@ -1,0 +1,62 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// This file is about what somebody creates for a unit on the source after its snapshot, such as a
+// MachineDeployment that a GitOps controller applies. Nothing moves it. It stays on the source, and
+// is reported when the unit is retired.
+
+// labelPath is the path of LabelClusterName in the metadata of an object.
+const labelPath = `labels.cluster\.x-k8s\.io/cluster-name`
+
+// lastWrite returns when an object was last written to, by the clock of its API server; zero when
+// its managedFields do not say so. What API servers write there has whole seconds.
+func lastWrite(u *unstructured.Unstructured) (last time.Time) {
+	for _, f := range u.GetManagedFields() {
+		if f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last.UTC()
+}
+
+// createdFor returns the unit, one of those that are about to be removed, whose label an object has
+// that was created since the pause of this unit and is not in its batch; "" when there is none. An
+// object of the same second as the pause counts: the batch has what was there at its snapshot.
+func (v *versions) createdFor(ref object.Ref, metadata gjson.Result) string {
+	cluster := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+		Namespace: ref.Namespace, Name: metadata.Get(labelPath).String()}
+	unit := cluster.Namespace + "/" + cluster.Name
+	if !v.units[unit] {
+		return ""
+	}
+	paused := v.of[cluster.String()].Written
+	if _, captured := kube.FindKind(v.kinds, ref.GroupKind()); !captured || paused.IsZero() ||
+		metadata.Get("creationTimestamp").Time().Before(paused) {
+		return ""
+	}
+	return unit
+}
+
+// reportCreated reports what was created for units of a batch on the source since their snapshot.
+func (m *run) reportCreated(ctx context.Context, list *versions) {
+	for unit, refs := range list.created {
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
+			Severity: object.Warning, Code: object.CodeCreatedOnSource, Unit: unit,
+			Message: fmt.Sprintf("%d objects were created for it on the source after its snapshot; they "+
+				"are not moved: %s", len(refs), some(refs)),
+			Hint: "create what is needed on the target, and remove it from the source"}))
+	}
+}
