@@ -249,7 +249,7 @@ func (m *moves) testRolledBack(t *testing.T) {
 		}
 	}
 	if unit := op.Units[resumeNS+"/web"]; op.Kind != "move" || op.State != "OPERATION_STATE_STOPPED" ||
-		!slices.Contains([]string{"pending", "paused", "copied"}, unit) {
+		!slices.Contains([]string{"pending", "locked", "paused", "copied"}, unit) {
 		t.Errorf("after the kill: %+v", op)
 	}
 	o.runOn(daemon, codeDone, "operation", "rollback", op.ID)

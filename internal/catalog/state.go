@@ -123,8 +123,11 @@ type UnitState string
 
 // The states of a unit.
 const (
-	UnitPending    UnitState = "pending"
-	UnitCopied     UnitState = "copied"
+	UnitPending UnitState = "pending"
+	UnitCopied  UnitState = "copied"
+	// UnitLocked: the operation has its lock. The source's controllers work on it, but what takes
+	// long to acknowledge a pause may be paused already, such as its MachineHealthChecks.
+	UnitLocked     UnitState = "locked"
 	UnitPaused     UnitState = "paused"
 	UnitHandedOver UnitState = "handed-over"
 	UnitReleased   UnitState = "released"
@@ -136,8 +139,8 @@ const (
 )
 
 func (s UnitState) check() error {
-	return oneOf("unit state", s, UnitPending, UnitCopied, UnitPaused, UnitHandedOver, UnitReleased,
-		UnitRetired, UnitBlocked, UnitRolledBack, UnitGivenBack)
+	return oneOf("unit state", s, UnitPending, UnitCopied, UnitLocked, UnitPaused, UnitHandedOver,
+		UnitReleased, UnitRetired, UnitBlocked, UnitRolledBack, UnitGivenBack)
 }
 
 // StepState is the recorded state of a step. A step without a record was never begun.

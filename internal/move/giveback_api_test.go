@@ -224,7 +224,7 @@ func (fx *fixture) interruptBesideHandOver(unit, handed string) {
 }
 
 // TestAPIMovePausesFirstWhatAcknowledgesSlowly: a MachineHealthCheck has acknowledged its own pause
-// before its Cluster is paused, and a rollback gives both back.
+// before its Cluster is paused: it is locked by then. A rollback gives both back.
 func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "pause-first")
@@ -250,6 +250,9 @@ func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
 		if why := capi.NotAcknowledged(fx.get(0, ref).Object, "True"); why != "" {
 			t.Errorf("%s: %s", ref, why)
 		}
+	}
+	if state := fx.unitState(classyUnits[0]); state != catalog.UnitLocked {
+		t.Errorf("it is %s", state)
 	}
 	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
 	st, err := fx.state()

@@ -43,7 +43,7 @@ func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase
 // paused here, each by itself, and pause waits for them.
 func (m *run) lockUnit(ctx context.Context, unit string, from look) error {
 	return m.Journal.Do(ctx, lockStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
-		return m.lockFirst(ctx, h, from)
+		return errors.Join(m.lockFirst(ctx, h, from), h.SetUnit(catalog.UnitLocked))
 	})
 }
 
