@@ -43,8 +43,9 @@ type Document struct {
 type Feed struct {
 	c       *Catalog
 	id      OperationID
-	pending []Change // guarded by c.mu, as is count
+	pending []Change // guarded by c.mu, as are the others
 	count   int64
+	plan    int64 // the count of the newest change that has a plan
 }
 
 // Take returns the changes since the last call, and the Count that they end at.
@@ -63,16 +64,12 @@ func (f *Feed) Count() int64 {
 	return f.count
 }
 
-// HasDocument reports whether a plan is among the changes that were not taken.
-func (f *Feed) HasDocument() bool {
+// NewestPlan returns the Count at which the newest plan ended; 0 when there was none since the
+// beginning of the feed.
+func (f *Feed) NewestPlan() int64 {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
-	for _, change := range f.pending {
-		if len(change.Documents) > 0 {
-			return true
-		}
-	}
-	return false
+	return f.plan
 }
 
 // IsEmpty reports whether there is nothing to take.
@@ -128,6 +125,9 @@ func (c *Catalog) publish(id OperationID, change Change) {
 	if feed := c.feeds[id]; feed != nil {
 		feed.pending = append(feed.pending, change)
 		feed.count++
+		if len(change.Documents) > 0 {
+			feed.plan = feed.count
+		}
 	}
 }
 

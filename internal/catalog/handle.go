@@ -12,9 +12,24 @@ type StepHandle struct {
 	j      *Journal
 	step   Step
 	record StepRecord
+	before *StepRecord // the record before this attempt; nil when the step was never begun
+	ran    bool        // the step was carried out, wholly or in part
 
 	mu        sync.Mutex
 	unitState UnitState
+}
+
+// afterFailure returns what is stored of a step that has failed, as record says: without having run
+// it is what it was before.
+func (h *StepHandle) afterFailure(record StepRecord) StepRecord {
+	switch {
+	case h.ran:
+	case h.before == nil:
+		record.NotRun = true
+	default:
+		return *h.before
+	}
+	return record
 }
 
 // Step returns the step.

@@ -58,7 +58,8 @@ func (j *Journal) Operation() OperationID { return j.id }
 
 // Do is the only place that changes anything outside of the catalog. It skips a step that is done.
 // Otherwise it records the step begun (on disk), runs fn, and records the step done or failed; the
-// events follow from the records.
+// events follow from the records. When OnStep fails, fn is not run, and the step counts as it did
+// before.
 //
 // Cancelling ctx stops between steps: Do then begins no step, but the context of fn is not
 // cancelled, so that a step in flight ends cleanly. fn must be able to run twice: after a crash
@@ -111,6 +112,9 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	if err != nil {
 		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
 	}
+	if record != nil && record.NotRun {
+		record = nil
+	}
 	if d.skip(record) {
 		unknown := false
 		if record == nil {
@@ -125,12 +129,12 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
 	}
-	h := &StepHandle{j: j, step: step}
+	h := &StepHandle{j: j, step: step, before: record}
 	if h.record, err = j.begin(ctx, step, d); err != nil {
 		return fmt.Errorf("%s step %s: record %s: %w", d.verb, step, d.begun, err)
 	}
 	failed := j.onStep(ctx, h.record)
-	if failed == nil {
+	if h.ran = failed == nil; h.ran {
 		failed = fn(context.WithoutCancel(ctx), h)
 	}
 	if err := j.end(ctx, h, d, failed); err != nil {
@@ -176,6 +180,7 @@ func (j *Journal) begin(ctx context.Context, step Step, d direction) (StepRecord
 			record = *old
 		}
 		record.State, record.Begun, record.Ended, record.Error = d.begun, now, time.Time{}, ""
+		record.NotRun = false // should this process die now
 		if d.begun == StepBegun {
 			record.Attempts++
 		}
@@ -208,7 +213,7 @@ func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, fai
 		h.mu.Unlock()
 		if failed != nil {
 			record.State, record.Error = d.lost, shorten(failed.Error())
-			return []Event{stepEvent(record)}, o.putStep(record)
+			return []Event{stepEvent(record)}, o.putStep(h.afterFailure(record))
 		}
 		if record.State == StepUndone {
 			if err := o.deleteValues(record.Step); err != nil {
@@ -242,7 +247,7 @@ func (j *Journal) Imported(ctx context.Context) (bool, error) {
 // State returns the state of a step, "" when it was never begun.
 func (j *Journal) State(ctx context.Context, step Step) (StepState, error) {
 	record, err := j.c.stepRecord(ctx, j.id, step)
-	if err != nil || record == nil {
+	if err != nil || record == nil || record.NotRun {
 		return "", err
 	}
 	return record.State, nil

@@ -304,3 +304,46 @@ func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 		t.Errorf("state %q, %v", state, err)
 	}
 }
+
+// TestStepThatDidNotRunIsAsItWas: OnStep fails, at the first attempt, after one that failed, and
+// when a step is undone that is done.
+func TestStepThatDidNotRunIsAsItWas(t *testing.T) {
+	c := openTest(t)
+	id := newOperation(t, c, Running)
+	away := errors.New("the mirror is away")
+	var refuses bool
+	j := c.Journal(id, JournalOptions{OnStep: func(context.Context, StepRecord) error {
+		if refuses {
+			return away
+		}
+		return nil
+	}})
+	do := func(refused bool, run func(context.Context, Step, func(context.Context,
+		*StepHandle) error) error, fails error, want StepState) {
+		t.Helper()
+		refuses = refused
+		ran := false
+		err := run(t.Context(), testStep, func(context.Context, *StepHandle) error {
+			ran = true
+			return fails
+		})
+		state, stateErr := j.State(t.Context(), testStep)
+		if stateErr != nil || state != want || ran == refused || refused && !errors.Is(err, away) {
+			t.Errorf("state %q, want %q; ran %t; %v, %v", state, want, ran, err, stateErr)
+		}
+	}
+	do(true, j.Do, nil, "")
+	do(true, j.Do, nil, "")
+	refuses = false
+	if err := j.Undo(t.Context(), testStep, func(context.Context, *StepHandle) error {
+		t.Error("a step that did not run is undone")
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	do(false, j.Do, errors.New("it fails"), StepFailed)
+	do(true, j.Do, nil, StepFailed)
+	do(false, j.Do, nil, StepDone)
+	do(true, j.Undo, nil, StepDone)
+	do(false, j.Undo, nil, StepUndone)
+}

@@ -22,7 +22,8 @@ type MirrorState struct {
 	// that began it.
 	From int64 `json:"from,omitempty"`
 	// Runs is the number of the run (Operation.Runs) in the newest record that the store took of this
-	// host. The run of another host that takes over from it has a higher one.
+	// host, or of its last run that gave the mirror up. The run of another host that takes over from
+	// it has a higher one.
 	Runs int `json:"runs,omitempty"`
 	// Imported is when the operation was taken from the mirror; zero on the host that began it.
 	Imported time.Time `json:"imported,omitzero"`

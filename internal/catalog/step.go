@@ -108,6 +108,9 @@ type StepRecord struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Error is why the last Do or Undo failed.
 	Error string `json:"error,omitempty"`
+	// NotRun: no Do or Undo has come to its work, since OnStep failed before it each time. Such a step
+	// counts as one that was never begun.
+	NotRun bool `json:"notRun,omitempty"`
 }
 
 func (r StepRecord) check() error {

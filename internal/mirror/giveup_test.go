@@ -60,6 +60,10 @@ func TestMirrorIsGivenUpOnlyWhenTheOperatorAsks(t *testing.T) {
 	if stale.Runs+100 > op.Runs {
 		t.Errorf("run %d, and that of the host that takes over %d", op.Runs, stale.Runs)
 	}
+	// Without the store, the lock of that run has to be known as one of this host.
+	if state, err := a.c.Mirror(t.Context(), j.Operation()); err != nil || state.Runs != op.Runs {
+		t.Errorf("run %d is noted, %v; it was %d", state.Runs, err, op.Runs)
+	}
 	a.bucket.refuse, a.giveUp = nil, false
 	j = a.begin(j.Operation())
 	must(t, a.do(j, "release"))
@@ -123,6 +127,12 @@ func TestMirrorIsGivenUpWithoutItsKeysOrItsRecords(t *testing.T) {
 		a.giveUp = true
 		j = a.begin(j.Operation())
 		must(t, a.do(j, "release"))
+		op, err := a.c.Operation(t.Context(), j.Operation())
+		must(t, err)
+		state, err := a.c.Mirror(t.Context(), j.Operation())
+		if err != nil || state.Runs != op.Runs {
+			t.Errorf("%s: run %d is noted, %v; it is %d", name, state.Runs, err, op.Runs)
+		}
 		a.end(j, catalog.Succeeded)
 	}
 }

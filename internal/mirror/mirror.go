@@ -44,16 +44,14 @@ type Options struct {
 type Mirror struct {
 	Options
 	id    catalog.OperationID
-	state catalog.MirrorState // guarded by slot, as are the next seven
+	state catalog.MirrorState // guarded by slot, as are the next six
 
 	feed   *catalog.Feed // nil before the first record
 	queue  []piece       // changes that no record holds yet
 	sealed *store.OperationRecord
 	runs   int // the number of the run in the newest record that has it, up to the sealed one
 	unable bool
-	// taken and stored are how many changes of the feed are in the queue or in records, and in
-	// records.
-	taken, stored int64
+	taken  int64 // how many changes of the feed are in the queue or in records
 
 	slot chan struct{} // held while records are written
 
@@ -61,6 +59,7 @@ type Mirror struct {
 	fenced  *FencedError
 	bug     error     // a panic of the goroutine that writes regularly
 	written time.Time // when the store last took a record, or had none of another host
+	stored  int64     // how many changes of the feed are in records in the store
 
 	stop    context.CancelFunc
 	running task.Group
@@ -129,7 +128,7 @@ func (m *Mirror) check(ctx context.Context) (unable bool, err error) {
 	if unwritable == nil {
 		return false, nil
 	}
-	return true, m.giveUp(unwritable)
+	return true, m.giveUp(ctx, unwritable)
 }
 
 // CatchUp compares what this catalog knows of a mirror with the store. It returns the state with
@@ -223,9 +222,9 @@ func (m *Mirror) onStep(ctx context.Context, r catalog.StepRecord) error {
 // mayWait reports whether a step may begin before its record is in the store.
 func (m *Mirror) mayWait(r catalog.StepRecord) bool {
 	m.mu.Lock()
-	feed, written := m.feed, m.written
+	feed, written, stored := m.feed, m.written, m.stored
 	m.mu.Unlock()
-	if feed == nil || feed.HasDocument() || r.State == catalog.StepUndoing {
+	if feed == nil || feed.NewestPlan() > stored || r.State == catalog.StepUndoing {
 		return false
 	}
 	if isOld(written) { // a host that was suspended may have lost its place
@@ -275,7 +274,7 @@ func (m *Mirror) Sync(ctx context.Context) error {
 	if err := m.lost(); err != nil || m.unable {
 		return err
 	}
-	if wanted >= 0 && wanted <= m.stored {
+	if wanted >= 0 && wanted <= m.storedCount() {
 		return nil // another call has written it meanwhile
 	}
 	if err := m.take(ctx); err != nil {
@@ -291,8 +290,17 @@ func (m *Mirror) Sync(ctx context.Context) error {
 			return err
 		}
 	}
+	m.mu.Lock()
 	m.stored = m.taken
+	m.mu.Unlock()
 	return nil
+}
+
+// storedCount returns how many changes of the feed are in the store.
+func (m *Mirror) storedCount() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stored
 }
 
 // take appends what the catalog has written since the last call to the queue.

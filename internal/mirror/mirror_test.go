@@ -37,8 +37,10 @@ func TestOnlyHarmlessStepsBeginWithoutTheirRecord(t *testing.T) {
 	}
 	_, err := a.c.PutBatchPlan(t.Context(), j.Operation(), "batch-001", strings.NewReader("batch"))
 	must(t, err)
-	if err := a.do(j, "create-b1"); !errors.Is(err, store.ErrUnreachable) {
-		t.Errorf("a step of a new plan began: %v", err)
+	for range 2 { // the first one leaves the plan in a record that is not stored
+		if err := a.do(j, "create-b1"); !errors.Is(err, store.ErrUnreachable) {
+			t.Errorf("a step of a new plan began: %v", err)
+		}
 	}
 	a.bucket.refuse = nil
 	must(t, a.do(j, "release"))

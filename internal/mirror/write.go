@@ -31,10 +31,11 @@ func (m *Mirror) seal(ctx context.Context) error {
 	head := store.OperationHead{Host: m.Host, Time: time.Now(), Kind: string(op.Kind),
 		State: string(op.State), Previous: m.state.Last, Source: op.Source.Name,
 		Target: op.Target.Name, Snapshot: op.SnapshotID,
-		Final: op.Settled(), Whole: batch[0].whole}
+		Final: op.Settled(), GivenUp: op.GivenUp, Whole: batch[0].whole}
 	for _, p := range batch {
 		if p.state.ID != "" {
 			head.State, head.Final = string(p.state.State), p.state.Settled()
+			head.GivenUp = p.state.GivenUp
 			m.runs = p.state.Runs
 		}
 	}
@@ -98,7 +99,7 @@ func (m *Mirror) put(ctx context.Context) error {
 		m.Unable(err)
 		return m.Catalog.SetMirror(ctx, m.id, catalog.MirrorState{Imported: m.state.Imported})
 	case IsUnable(err):
-		if err := m.giveUp(err); err != nil {
+		if err := m.giveUp(ctx, err); err != nil {
 			return err
 		}
 		m.unable = true
@@ -136,11 +137,26 @@ func (m *Mirror) checkNext(ctx context.Context) error {
 
 // giveUp lets the run go on without records if the operator wants it and the newest one is of this
 // host: another host that has taken over would have written a newer one. Otherwise it returns an
-// *UnwritableError.
-func (m *Mirror) giveUp(why error) error {
+// *UnwritableError. The locks of this run are known to be of this host from then on, also while the
+// store does not answer: no other host reaches their number (outbid).
+func (m *Mirror) giveUp(ctx context.Context, why error) error {
 	own := m.state.Seq > m.state.From
 	if !m.GiveUp || !own {
 		return &UnwritableError{Operation: m.id, Own: own, Err: why}
+	}
+	op, err := m.Catalog.Operation(ctx, m.id)
+	if err != nil {
+		return err
+	}
+	state, err := m.Catalog.Mirror(ctx, m.id)
+	if err != nil {
+		return err
+	}
+	if state.Runs = op.Runs; op.State != catalog.Running {
+		state.Runs++ // it begins after this
+	}
+	if err := m.Catalog.SetMirror(ctx, m.id, state); err != nil {
+		return err
 	}
 	m.Unable(why)
 	return nil

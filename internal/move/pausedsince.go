@@ -75,6 +75,9 @@ func PausedSince(ctx context.Context, c *catalog.Catalog, id catalog.OperationID
 func pausedSince(steps []catalog.StepRecord) map[string]time.Time {
 	pauses, releases := map[string]catalog.StepRecord{}, map[string]catalog.StepRecord{}
 	for _, s := range steps {
+		if s.NotRun {
+			continue
+		}
 		switch s.Step {
 		case pauseStep(s.Step.Unit):
 			pauses[s.Step.Unit] = s
@@ -100,7 +103,7 @@ func pausedSince(steps []catalog.StepRecord) map[string]time.Time {
 func isRepaused(steps []catalog.StepRecord, unit string) bool {
 	for _, s := range steps {
 		if s.Step == releaseStep(unit) {
-			return s.State == catalog.StepUndone
+			return !s.NotRun && s.State == catalog.StepUndone
 		}
 	}
 	return false

@@ -126,11 +126,18 @@ func (r *run) applyOwn(ctx context.Context, k kube.Kind, o Object, source,
 	return r.removeMark(ctx, k, live)
 }
 
-// applyFields writes the managedFields of created objects. A target that refuses them for good, by
-// a policy or since it cannot store them, leaves the objects without: a warning, since
-// managedFields never keep a unit paused.
-func (r *run) applyFields(ctx context.Context, unit string, made *created,
+// applyFields writes the managedFields of created objects, whose UIDs are journaled: they lose the
+// mark, and a host that goes on without this catalog knows them by their UIDs only. A target that
+// refuses them for good, by a policy or since it cannot store them, leaves the objects without: a
+// warning, since managedFields never keep a unit paused.
+func (r *run) applyFields(ctx context.Context, h *catalog.StepHandle, unit string, made *created,
 	each func(objects []Object, fn func(o Object) error) error) error {
+	if len(made.unfinished) == 0 {
+		return nil
+	}
+	if err := h.Sync(ctx); err != nil {
+		return err
+	}
 	var refused notes
 	err := each(made.unfinished, func(o Object) error {
 		source, err := decodeObject(r.Rows, r.Contents, o.Ref)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -117,5 +118,37 @@ func TestAnObjectOfThisOperationIsFinishedByItsStatusMark(t *testing.T) {
 			t.Errorf("%s: unfinished %v, has its status %v", tt.name, r.isUnfinished(live),
 				r.hasStatus(live))
 		}
+	}
+}
+
+// TestClusterKeepsItsMarkUntilItsUIDIsStored: it loses it with the managedFields of somebody who
+// applies it. A host that goes on without this catalog would not know it any more.
+func TestClusterKeepsItsMarkUntilItsUIDIsStored(t *testing.T) {
+	source := oneTenant(t, "", false)
+	source.set(t, clusterOne, func(u *unstructured.Unstructured) {
+		u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl",
+			APIVersion: u.GetAPIVersion(), Operation: metav1.ManagedFieldsOperationApply,
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)}})
+	})
+	x := newTrial(t, source, newMemory(t, "target"))
+	stored, lost := false, false
+	x.sync = func(ctx context.Context) error {
+		steps, err := x.catalog.Steps(ctx, x.id)
+		for _, s := range steps {
+			values, valuesErr := x.journal().Values(ctx, s.Step)
+			stored, err = stored || len(values[clusterOne]) > 0, errors.Join(err, valuesErr)
+		}
+		return err
+	}
+	x.target.refuseUpdate = func(u *unstructured.Unstructured) error {
+		if u.GetKind() == "Cluster" && !hasUpdater(u, kube.MarkPrefix+string(x.id), "") && !lost {
+			if lost = true; !stored {
+				t.Error("it loses its mark before its UID is stored")
+			}
+		}
+		return nil
+	}
+	if _, err := x.run(t); err != nil || !lost {
+		t.Fatalf("%v; it lost its mark: %t", err, lost)
 	}
 }

@@ -91,7 +91,7 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 		return nil
 	}
 	return r.Journal.Do(ctx, r.clusterStatusStep(u.Name), func(ctx context.Context,
-		_ *catalog.StepHandle) error {
+		h *catalog.StepHandle) error {
 		var made created
 		if err := r.each(clusters, func(o Object) error {
 			if r.isCurrent(o) {
@@ -119,6 +119,6 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 		}); err != nil {
 			return err
 		}
-		return r.applyFields(ctx, u.Name, &made, r.each)
+		return r.applyFields(ctx, h, u.Name, &made, r.each)
 	})
 }

@@ -108,13 +108,7 @@ func (r *run) createObjects(ctx context.Context, h *catalog.StepHandle, unit str
 	if err != nil {
 		return err
 	}
-	if len(made.unfinished) > 0 {
-		// These lose the mark. A host that goes on without this catalog knows them by their UIDs only.
-		if err := h.Sync(ctx); err != nil {
-			return err
-		}
-	}
-	return r.applyFields(ctx, unit, &made, each)
+	return r.applyFields(ctx, h, unit, &made, each)
 }
 
 // checkOwners makes sure that the owners of a wave live, with the UIDs that will be written. One

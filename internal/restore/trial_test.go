@@ -39,8 +39,8 @@ type trial struct {
 	modifiers *modify.Document
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
-	// alive is JournalOptions.Alive.
-	alive func(context.Context) error
+	// alive and sync are those of JournalOptions.
+	alive, sync func(context.Context) error
 }
 
 func newTrial(t testing.TB, source, target *memory) *trial {
@@ -132,7 +132,7 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 }
 
 func (x *trial) journal() *catalog.Journal {
-	return x.catalog.Journal(x.id, catalog.JournalOptions{Alive: x.alive})
+	return x.catalog.Journal(x.id, catalog.JournalOptions{Alive: x.alive, Sync: x.sync})
 }
 
 // failures returns the errors in the history of the operation.

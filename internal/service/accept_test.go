@@ -2,10 +2,12 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -88,5 +90,41 @@ func TestOnlyAReleasedUnitIsAccepted(t *testing.T) {
 	setState(catalog.Succeeded)
 	if err := accept("n/failed"); classify(err).Reason != ReasonUsage {
 		t.Errorf("after its end: %v", err)
+	}
+}
+
+// TestAcceptIsRefusedWhereAnotherHostHasGoneOn: the next resume here would take the journal of that
+// host, and lose what was accepted.
+func TestAcceptIsRefusedWhereAnotherHostHasGoneOn(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, _ := m.host()
+	id := m.mirrored(a, c, func(ctx context.Context, j *catalog.Journal) error {
+		return errors.Join(j.SetUnit(ctx, "team-a/web", catalog.UnitReleased, ""),
+			doStep(ctx, j, "release"), errors.New("it is not well"))
+	})
+	accept := func(s *Server) error {
+		_, err := (&operationService{s: s}).AcceptUnit(t.Context(),
+			&mgmtv1.AcceptUnitRequest{Id: string(id), Unit: "team-a/web"})
+		return err
+	}
+	if err := accept(a); err != nil {
+		t.Fatal(err)
+	}
+	b, other, st := m.host()
+	if _, err := b.currentOperation(t.Context(), other, string(id), m.identity); err != nil {
+		t.Fatal(err)
+	}
+	over, err := b.startMirrored(t.Context(), other, id, mirrorTo{store: st},
+		func(ctx context.Context, j *catalog.Journal) error {
+			return errors.Join(doStep(ctx, j, "copy"), errors.New("it is not well there, too"))
+		})
+	if err != nil || over.Wait() == nil {
+		t.Fatal("the run did not fail", err)
+	}
+	if err := accept(b); err != nil {
+		t.Error(err)
+	}
+	if err := accept(a); !as[*mirror.FencedError](err) {
+		t.Errorf("the first host: %v", err)
 	}
 }

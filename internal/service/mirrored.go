@@ -42,11 +42,12 @@ func (m *runMirror) close(ctx context.Context) error {
 	return m.mirror.Close(ctx)
 }
 
-// mirrorTo says where the journal of a run is mirrored.
+// mirrorTo says where the journal of a run is mirrored, and beside which others it does not begin.
 type mirrorTo struct {
 	store *store.Store // nil for no mirror
 	// giveUp: the operator overrides no-mirror.
 	giveUp bool
+	others excluded
 }
 
 // beginMirror begins the mirror of the next run of an operation. When another host takes over, it
@@ -114,6 +115,23 @@ func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref s
 		return s.importOperation(ctx, c, location, op.ID, identity)
 	}
 	return op, err
+}
+
+// checkNewest returns a *mirror.FencedError when another host has gone on with an operation of this
+// catalog, as far as the store answers: a resume would take its journal in place of this one.
+func (s *Server) checkNewest(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+	state, err := c.Mirror(ctx, op.ID)
+	if err != nil || state.Seq == 0 && state.Next == "" {
+		return err
+	}
+	_, st, err := s.openStoreOf(ctx, op, op.Location, nil)
+	if err == nil {
+		_, err = mirror.CatchUp(ctx, st, op.ID, state)
+	}
+	if as[*mirror.FencedError](err) {
+		return err
+	}
+	return nil
 }
 
 // importOperation brings an operation from its mirror into the catalog.
@@ -237,10 +255,11 @@ func (p *operationPage) addMirrored(ctx context.Context, c *catalog.Catalog, l *
 }
 
 // isGivenUp reports whether an operator has forgotten the operation on the host that wrote its
-// newest record: it ended for good with work left.
+// newest record: it ended for good with work left. Records of earlier versions say so by their
+// state, unless it was a restore that had released nothing.
 func isGivenUp(found mirror.Found) bool {
 	return found.Problem == nil && found.Head.Final &&
-		!catalog.State(found.Head.State).Final()
+		(found.Head.GivenUp || !catalog.State(found.Head.State).Final())
 }
 
 // isAhead reports whether another host has gone on with an operation of this catalog. A record more

@@ -63,6 +63,14 @@ func TestTakeOverFindsTheStoreByItsID(t *testing.T) {
 	if err != nil || l.Name != "offsite" || st.ID() != op.Store {
 		t.Fatalf("found %+v, %v", l, err)
 	}
+	// The daemon resumes a move by itself only when it knows that the store is away, not missing.
+	folder := strings.TrimPrefix(offsite.Store.URL, "file://")
+	if err := os.Rename(folder, folder+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.openStoreOf(t.Context(), op, "backup", nil); !isStoreAway(err) {
+		t.Errorf("a store that is away: %v", err)
+	}
 	s.cfg.Locations = []Location{other}
 	if _, _, err := s.openStoreOf(t.Context(), op, "backup", nil); ExitCode(err) != ExitUsage ||
 		!strings.Contains(classify(err).Hint, "BackupStorageLocation") {
@@ -224,62 +232,5 @@ func TestListShowsThatAnotherHostHasGoneOn(t *testing.T) {
 	if op := list(); op.GetHost() == "" || op.GetState() !=
 		mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
 		t.Errorf("after the take-over: %v", op)
-	}
-}
-
-// TestNoRestoreOrMoveBesideARollback: one could release what the other removes. Two restores side
-// by side are allowed; a rollback waits for both.
-func TestNoRestoreOrMoveBesideARollback(t *testing.T) {
-	ctx := t.Context()
-	for _, tt := range []struct {
-		name          string
-		kind          catalog.Kind
-		back, running bool
-		target        string
-		begin, undo   bool // whether they are refused
-	}{
-		{"restore", catalog.KindRestore, false, true, "next", false, true},
-		{"rollback of a restore", catalog.KindRestore, true, true, "next", true, true},
-		{"rollback of a move", catalog.KindMove, true, true, "next", true, true},
-		{"move", catalog.KindMove, false, true, "next", false, true},
-		{"rollback elsewhere", catalog.KindRestore, true, true, "third", false, false},
-		{"rollback that ended", catalog.KindRestore, true, false, "next", false, false},
-		{"snapshot", catalog.KindSnapshot, false, true, "next", false, false},
-	} {
-		c, err := catalog.Open(ctx, t.TempDir()+"/c.db", catalog.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		op, err := c.CreateOperation(ctx, catalog.Operation{Kind: tt.kind,
-			Source: catalog.Side{UID: "prod"}, Target: catalog.Side{UID: tt.target}})
-		if err == nil {
-			_, err = c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{})
-		}
-		err = errors.Join(err, c.UpdateOperation(ctx, op.ID, func(op *catalog.Operation) {
-			op.Back = tt.back
-		}))
-		if !tt.running {
-			_, stopErr := c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{})
-			err = errors.Join(err, stopErr)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for back, want := range map[bool]bool{true: tt.begin, false: tt.undo} {
-			self := catalog.Operation{Kind: catalog.KindRestore}
-			err := refuseOthers(ctx, c, self, "next", back)
-			if refused := ExitCode(err) == ExitHeld; refused != want || !refused && err != nil {
-				t.Errorf("%s: refused %v (only rollbacks count: %v): %v", tt.name, refused, back, err)
-			}
-		}
-		if err := refuseOthers(ctx, c, op, "next", false); err != nil {
-			t.Errorf("%s: refused by itself: %v", tt.name, err)
-		}
-		move := catalog.Operation{Kind: catalog.KindMove}
-		if err := refuseOthers(ctx, c, move, "next", true); (err != nil) != (tt.begin &&
-			tt.kind == catalog.KindRestore) {
-			t.Errorf("%s: a move beside it: %v", tt.name, err)
-		}
 	}
 }

@@ -63,17 +63,17 @@ func (s *Server) moveOptions(c *catalog.Catalog, j *catalog.Journal, ends move.E
 // beginMove begins the operation that moves workload clusters.
 func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	request move.Request) (*operationRun, error) {
-	for _, uid := range []string{ends.Source.UID, ends.Target.UID} {
-		if err := refuseOthers(ctx, c, catalog.Operation{Kind: catalog.KindMove}, uid, true); err != nil {
-			return nil, err
-		}
+	others := excluded{self: catalog.Operation{Kind: catalog.KindMove}, forward: true,
+		on: []string{ends.Source.UID, ends.Target.UID}}
+	if err := others.check(ctx, c); err != nil {
+		return nil, err
 	}
 	op, err := ends.Create(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return s.startMirrored(s.ctx, c, op.ID, mirrorTo{store: ends.Store}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{store: ends.Store, others: others}
+	return s.startMirrored(s.ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		return move.Run(ctx, s.moveOptions(c, j, ends), request)
 	})
 }
@@ -107,13 +107,12 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}
-	for _, side := range []catalog.Side{op.Source, op.Target} {
-		if err := refuseOthers(ctx, c, op, side.UID, !back); err != nil {
-			return nil, err
-		}
+	others := excluded{self: op, on: []string{op.Source.UID, op.Target.UID}, forward: !back}
+	if err := others.check(ctx, c); err != nil {
+		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, mirrorTo{ends.Store, how.giveUp}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{ends.Store, how.giveUp, others}
+	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		if !back {
 			return move.Resume(ctx, s.moveOptions(c, j, ends), stored)
 		}

@@ -62,11 +62,12 @@ func (s *Server) giveMoveBack(ctx context.Context, c *catalog.Catalog, op catalo
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(ctx, c, op, op.Source.UID, false); err != nil {
+	others := excluded{self: op, on: []string{op.Source.UID}}
+	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, mirrorTo{st, how.giveUp}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{st, how.giveUp, others}
+	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		if how.storeAway != nil {
 			if err := j.EmitFindings(ctx, []object.Finding{move.StoreAway(how.storeAway)}); err != nil {
 				return err
@@ -107,11 +108,12 @@ func (s *Server) goForward(ctx context.Context, c *catalog.Catalog, op catalog.O
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(ctx, c, op, op.Target.UID, true); err != nil {
+	others := excluded{self: op, on: []string{op.Target.UID}, forward: true}
+	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, mirrorTo{st, how.giveUp}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{st, how.giveUp, others}
+	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		return move.GoForward(ctx, s.moveOptions(c, j, ends), stored)
 	})
 }

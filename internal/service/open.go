@@ -123,7 +123,8 @@ func (s *Server) openAnyStore(ctx context.Context, l *Location, identity []byte,
 }
 
 // openStoreOf opens the store of an operation. name is that of its location on the host that began
-// it; on another host the store may have another name, and is recognised by its id.
+// it; on another host the store may have another name, and is recognised by its id. When none of
+// those that answer is the store, the error is that of one that does not.
 func (s *Server) openStoreOf(ctx context.Context, op catalog.Operation, name string,
 	identity []byte) (*Location, *store.Store, error) {
 	l, missing := s.location(name)
@@ -133,11 +134,19 @@ func (s *Server) openStoreOf(ctx context.Context, op catalog.Operation, name str
 			return l, st, err
 		}
 	}
+	var away error
 	for i := range s.cfg.Locations {
-		if st, err := s.openLocation(ctx, &s.cfg.Locations[i], identity, false); err == nil &&
-			st.ID() == op.Store {
+		st, err := s.openLocation(ctx, &s.cfg.Locations[i], identity, false)
+		if err == nil && st.ID() == op.Store {
 			return &s.cfg.Locations[i], st, nil
 		}
+		if away == nil && isStoreAway(err) {
+			away = err
+		}
+	}
+	if away != nil {
+		return nil, nil, fmt.Errorf("find the store %s of operation %s, which its host calls %q: %w",
+			op.Store, op.ID, name, away)
 	}
 	e := &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s works with the store %s, "+
 		"which its host calls %q, and no location here is that store", op.ID, op.Store, name),

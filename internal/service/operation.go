@@ -227,6 +227,9 @@ func (o *operationService) AcceptUnit(ctx context.Context, req *mgmtv1.AcceptUni
 	if err := mayAccept(ctx, c, op, req.GetUnit()); err != nil {
 		return nil, err
 	}
+	if err := o.s.checkNewest(ctx, c, op); err != nil {
+		return nil, err
+	}
 	err = c.AcceptUnit(ctx, op.ID, object.Finding{Severity: object.Warning,
 		Code: object.CodeUnitAccepted, Unit: req.GetUnit(),
 		Message: "the operator accepts the state of the workload cluster after its release"})

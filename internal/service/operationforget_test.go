@@ -118,22 +118,29 @@ func TestForgetRefusesWhatIsRunningOrHasWorkLeft(t *testing.T) {
 }
 
 // TestForgottenOperationEndsItsMirror: the snapshot is not in use any more, other hosts neither
-// list nor import it, and a store that takes no records is a finding.
+// list nor import it, and a store that takes no records is a finding. It had failed, or was a
+// restore that had released nothing.
 func TestForgottenOperationEndsItsMirror(t *testing.T) {
+	for name, fails := range map[string]error{"failed": errors.New("broken"), "unreleased": nil} {
+		t.Run(name, func(t *testing.T) { testForgottenEndsItsMirror(t, fails) })
+	}
+}
+
+func testForgottenEndsItsMirror(t *testing.T, fails error) {
 	m := newMirroredHosts(t)
 	a, c, st := m.host()
 	id := newMirroredRun(t, c, st)
 	if err := c.UpdateOperation(t.Context(), id, func(op *catalog.Operation) {
-		op.SnapshotID = "1a2b3c4d5e6f"
+		op.SnapshotID, op.Unreleased = "1a2b3c4d5e6f", fails == nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
 		j *catalog.Journal) error {
-		return errors.Join(doStep(ctx, j, "pause"), errors.New("broken"))
+		return errors.Join(doStep(ctx, j, "pause"), fails)
 	})
-	if err != nil || run.Wait() == nil {
-		t.Fatal("the run did not fail", err)
+	if err != nil || !errors.Is(run.Wait(), fails) {
+		t.Fatal("the run did not end as it should", err)
 	}
 	if used, err := mirror.InUse(t.Context(), st); err != nil || len(used) != 1 {
 		t.Errorf("in use before: %v, %v", used, err)

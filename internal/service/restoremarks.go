@@ -239,7 +239,8 @@ func (m *marksInputs) mirrored(ctx context.Context) (known []restore.KnownOperat
 // begin begins the operation. digest is that of the plan that the operator has seen; empty when
 // there is none.
 func (m *marksInputs) begin(ctx context.Context, digest string) (*operationRun, error) {
-	if err := refuseOthers(ctx, m.catalog, catalog.Operation{}, m.target.UID(), false); err != nil {
+	others := excluded{on: []string{m.target.UID()}}
+	if err := others.check(ctx, m.catalog); err != nil {
 		return nil, err
 	}
 	o := catalog.Operation{Kind: catalog.KindRestore, Location: m.location,
@@ -254,7 +255,7 @@ func (m *marksInputs) begin(ctx context.Context, digest string) (*operationRun, 
 	if err != nil {
 		return nil, err
 	}
-	to := mirrorTo{store: m.store}
+	to := mirrorTo{store: m.store, others: others}
 	return m.s.startMirrored(m.s.ctx, m.catalog, op.ID, to, func(ctx context.Context,
 		j *catalog.Journal) error {
 		plan, err := m.plan(ctx)

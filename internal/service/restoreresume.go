@@ -26,14 +26,15 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if _, err := restore.Nodes(o.snapshot, stored.Plan.Spec); err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(ctx, c, op, o.target.UID(), true); err != nil {
+	others := excluded{self: op, on: []string{o.target.UID()}, forward: true}
+	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
 	if err := (&sourceGuard{o: o, plan: &stored.Plan}).check(ctx); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, mirrorTo{o.store, how.giveUp}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{o.store, how.giveUp, others}
+	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
 		if err != nil {
 			return err

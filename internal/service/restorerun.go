@@ -258,8 +258,9 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(ctx, c, catalog.Operation{Kind: catalog.KindRestore}, o.target.UID(),
-		true); err != nil {
+	others := excluded{self: catalog.Operation{Kind: catalog.KindRestore},
+		on: []string{o.target.UID()}, forward: true}
+	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
@@ -271,8 +272,8 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	if err != nil {
 		return nil, err
 	}
-	return s.startMirrored(s.ctx, c, op.ID, mirrorTo{store: o.store}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{store: o.store, others: others}
+	return s.startMirrored(s.ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, objectsRead(j))
 		if err != nil {
 			return err

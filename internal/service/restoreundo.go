@@ -64,11 +64,12 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 			return nil, err
 		}
 	}
-	if err := refuseOthers(ctx, c, op, u.target.UID(), false); err != nil {
+	others := excluded{self: op, on: []string{u.target.UID()}}
+	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, mirrorTo{u.store, how.giveUp}, func(ctx context.Context,
-		j *catalog.Journal) error {
+	to := mirrorTo{u.store, how.giveUp, others}
+	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		u.journal = j
 		return u.run(ctx)
 	})
@@ -89,26 +90,6 @@ func (s *Server) openUndo(ctx context.Context, u *restoreUndo, op catalog.Operat
 	}
 	u.store = ownershipHome(st, plan.Spec.Force)
 	return nil
-}
-
-// refuseOthers refuses an operation while another restore or move of this catalog runs on a
-// management cluster: one could release what the other removes. Two moves are kept apart by the
-// locks of their workload clusters. With back, only rollbacks count.
-func refuseOthers(ctx context.Context, c *catalog.Catalog, self catalog.Operation, uid string,
-	back bool) error {
-	running, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
-		catalog.KindRestore}, States: []catalog.State{catalog.Running}})
-	for _, op := range running {
-		if op.Kind == catalog.KindMove && self.Kind == catalog.KindMove {
-			continue
-		}
-		if op.ID != self.ID && (op.Target.UID == uid || op.Source.UID == uid) && (op.Back || !back) {
-			return &Error{Reason: ReasonLocked, Message: fmt.Sprintf("operation %s is running on the same "+
-				"management cluster: one could release what the other removes", op.ID),
-				Hint: "wait for its end", HintKey: object.HintWatch}
-		}
-	}
-	return err
 }
 
 // run undoes the units that were not released, and then what they share when none is left.

@@ -86,7 +86,7 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 		return nil, err
 	}
 	r := &operationRun{ended: make(chan struct{})}
-	op, ctx, err := s.beginRun(ctx, c, id, r.ended)
+	op, ctx, err := s.beginRun(ctx, c, id, to.others, r.ended)
 	if err != nil {
 		return nil, errors.Join(err, m.close(ctx))
 	}
@@ -172,15 +172,19 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 		"message", why.Message)
 }
 
-// beginRun moves an operation into running and returns the context of its run.
+// beginRun moves an operation into running, unless one of others runs, and returns the context of
+// its run.
 func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID,
-	ended chan struct{}) (catalog.Operation, context.Context, error) {
+	others excluded, ended chan struct{}) (catalog.Operation, context.Context, error) {
 	s.runs.mu.Lock()
 	defer s.runs.mu.Unlock()
 	for _, ctx := range []context.Context{s.ctx, request} {
 		if ctx.Err() != nil {
 			return catalog.Operation{}, nil, context.Cause(ctx)
 		}
+	}
+	if err := others.check(s.ctx, c); err != nil {
+		return catalog.Operation{}, nil, err
 	}
 	op, err := c.SetState(s.ctx, id, catalog.Running, catalog.Outcome{})
 	if err != nil {

@@ -91,6 +91,8 @@ type OperationHead struct {
 	Snapshot string `json:"snapshot,omitempty"`
 	// Final says that the operation can never run again, and that no other one needs it.
 	Final bool `json:"final,omitempty"`
+	// GivenUp says that an operator has ended it for good with work left.
+	GivenUp bool `json:"givenUp,omitempty"`
 	// Whole says that the record holds all of the journal, and that earlier ones are not needed.
 	Whole bool `json:"whole,omitempty"`
 	// Previous is the SHA-256 of the record before it, as stored; empty in the first one.
