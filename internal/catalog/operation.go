@@ -414,21 +414,21 @@ func (op Operation) Settled() bool {
 	return op.GivenUp || op.State == RolledBack || op.State == Succeeded && !op.Unreleased
 }
 
-// SnapshotsInUse returns the operations that may still read snapshots of a store, by the id of the
-// snapshot: restores and moves that have begun and are not at their end, restores whose workload
-// clusters are not released, and running verifications.
-func (c *Catalog) SnapshotsInUse(ctx context.Context, storeID string) (map[store.SnapshotID]string,
+// SnapshotsInUse returns the snapshots of a store that operations may still read, by the id of the
+// operation: those of restores and moves that have begun and are not at their end, of restores of
+// which the workload clusters are not released, and of running verifications.
+func (c *Catalog) SnapshotsInUse(ctx context.Context, storeID string) (map[string]store.SnapshotID,
 	error) {
 	ops, err := c.operations(ctx, unfinishedPrefixes(KindRestore, KindMove, KindVerify), "", 0)
 	if err != nil {
 		return nil, err
 	}
-	used := map[store.SnapshotID]string{}
+	used := map[string]store.SnapshotID{}
 	for _, op := range ops {
 		untouched := op.State != Succeeded && !op.Changed
 		over := op.Settled() || op.State.Ended() && (op.Kind == KindVerify || untouched)
 		if op.Store == storeID && op.SnapshotID != "" && !over {
-			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
+			used[string(op.ID)] = store.SnapshotID(op.SnapshotID)
 		}
 	}
 	return used, nil

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 func idsOf(list []Operation) (ids []OperationID) {
@@ -92,7 +90,7 @@ func TestIndexFollowsAnOperation(t *testing.T) {
 	}
 	in(Succeeded)
 	used, err := c.SnapshotsInUse(t.Context(), "s")
-	if err != nil || used[store.SnapshotID("snap")] != string(id) {
+	if err != nil || used[string(id)] != "snap" {
 		t.Errorf("in use: %v, %v", used, err)
 	}
 	if err := c.UpdateOperation(t.Context(), id, func(op *Operation) { op.Unreleased = false }); err != nil {

@@ -38,14 +38,14 @@ func Prune(ctx context.Context, st *store.Store, now time.Time) (int, error) {
 	return removed, err
 }
 
-// InUse returns the operations whose mirror says that they may still read a snapshot, by the id of
-// the snapshot. They may run on any host.
-func InUse(ctx context.Context, st *store.Store) (map[store.SnapshotID]string, error) {
+// InUse returns the snapshots that operations may still read, by the id of the operation, as their
+// mirrors say. These may run on any host.
+func InUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, error) {
 	list, err := List(ctx, st)
 	if err != nil {
 		return nil, err
 	}
-	used := map[store.SnapshotID]string{}
+	used := map[string]store.SnapshotID{}
 	for _, found := range list {
 		if found.Problem != nil {
 			if found, err = newestReadable(ctx, st, found.ID); err != nil {
@@ -53,7 +53,7 @@ func InUse(ctx context.Context, st *store.Store) (map[store.SnapshotID]string, e
 			}
 		}
 		if !found.Head.Final && found.Head.Snapshot != "" {
-			used[store.SnapshotID(found.Head.Snapshot)] = string(found.ID)
+			used[string(found.ID)] = store.SnapshotID(found.Head.Snapshot)
 		}
 	}
 	return used, nil

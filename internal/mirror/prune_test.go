@@ -39,9 +39,10 @@ func TestPruneRemovesOnlyOldOperationsThatEndedForGood(t *testing.T) {
 	}
 	used, err := InUse(t.Context(), a.st)
 	must(t, err)
-	if diff := cmp.Diff(map[store.SnapshotID]string{"snapshot-failed": string(ids[catalog.Failed]),
-		"snapshot-stopped":    string(ids[catalog.Stopped]),
-		"snapshot-unreleased": string(unreleased)}, used); diff != "" {
+	if diff := cmp.Diff(map[string]store.SnapshotID{
+		string(ids[catalog.Failed]):  "snapshot-failed",
+		string(ids[catalog.Stopped]): "snapshot-stopped",
+		string(unreleased):           "snapshot-unreleased"}, used); diff != "" {
 		t.Errorf("in use (-want +got):\n%s", diff)
 	}
 	if n, err := Prune(t.Context(), a.st, time.Now().Add(Retention+time.Hour)); n == 0 || err != nil {
@@ -73,7 +74,7 @@ func TestRecordThatCannotBeReadProtectsTheSnapshotNevertheless(t *testing.T) {
 	must(t, os.WriteFile(newest, []byte("damaged\n"), 0o600))
 	used, err := InUse(t.Context(), a.st)
 	must(t, err)
-	if used["snapshot"] != string(j.Operation()) {
+	if used[string(j.Operation())] != "snapshot" {
 		t.Errorf("in use: %v", used)
 	}
 	must(t, a.bucket.Delete(t.Context(), keys[0].String()))

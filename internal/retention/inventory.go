@@ -42,7 +42,7 @@ type inventory struct {
 	began     time.Time  // before the listing, by our clock
 	snapshots []Snapshot // by source, newest first
 	pins      map[store.EnvelopeKey]Reason
-	used      map[store.SnapshotID]string // by which operation
+	used      map[string]store.SnapshotID // by operation
 }
 
 // newInventory lists the snapshots of all sources, their pins, and the operations that need them.

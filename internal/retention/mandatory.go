@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -47,14 +48,13 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 
 // neededBy returns the operation that needs a snapshot: one that names it, or that took it for
 // itself and still names another one. It is empty when there is none.
-func neededBy(used map[store.SnapshotID]string, v *Verdict) string {
-	if operation := used[v.Key.ID]; operation != "" || v.Envelope == nil {
-		return operation
+func neededBy(used map[string]store.SnapshotID, v *Verdict) string {
+	if v.Envelope != nil && used[v.Envelope.OfOperation()] != "" {
+		return v.Envelope.OfOperation()
 	}
-	of := v.Envelope.OfOperation()
-	for _, operation := range used {
-		if of == operation {
-			return of
+	for _, operation := range slices.Sorted(maps.Keys(used)) {
+		if used[operation] == v.Key.ID {
+			return operation
 		}
 	}
 	return ""

@@ -49,9 +49,9 @@ type Options struct {
 	Approved string
 	// Verified reports whether a snapshot is known to be whole; nil means none.
 	Verified func(store.EnvelopeKey) bool
-	// InUse returns the operations that need snapshots, by the ids of these; nil means none. It is
-	// called for each inventory, and again right before each envelope is removed.
-	InUse func(context.Context) (map[store.SnapshotID]string, error)
+	// InUse returns the snapshots that operations need, by the ids of the operations; nil means none.
+	// It is called for each inventory, and again right before each envelope is removed.
+	InUse func(context.Context) (map[string]store.SnapshotID, error)
 	Now   func() time.Time
 	// Step runs fn, which deletes; nil calls it.
 	Step func(name string, fn func() error) error
@@ -96,7 +96,7 @@ func (o *Options) applyDefaults() error {
 		o.Verified = func(store.EnvelopeKey) bool { return false }
 	}
 	if o.InUse == nil {
-		o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return nil, nil }
+		o.InUse = func(context.Context) (map[string]store.SnapshotID, error) { return nil, nil }
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -142,8 +142,8 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 	reasons := func(p Policy, change func(*Options)) map[int64][]string {
 		o := options(st, b, p)
 		o.Verified = func(k store.EnvelopeKey) bool { return k == verified || k == list[0].Key() }
-		o.InUse = func(context.Context) (map[store.SnapshotID]string, error) {
-			return map[store.SnapshotID]string{inUse.ID: "op"}, nil
+		o.InUse = func(context.Context) (map[string]store.SnapshotID, error) {
+			return map[string]store.SnapshotID{"op": inUse.ID}, nil
 		}
 		if change != nil {
 			change(&o)
@@ -283,8 +283,9 @@ func TestSnapshotsOfAnOperationStayUntilItIsSettledAndTheyExpire(t *testing.T) {
 	inFlight()
 	last := inFlight()
 	o := options(st, b, Policy{Last: 1})
-	used := map[store.SnapshotID]string{last.ID: "move-1"} // an operation names the last one
-	o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
+	// An operation names the last one, and so does a restore from it.
+	used := map[string]store.SnapshotID{"move-1": last.ID, "restore": last.ID}
+	o.InUse = func(context.Context) (map[string]store.SnapshotID, error) { return used, nil }
 	b.pass(48 * time.Hour)
 	mustPrune(t, o)
 	if got := left(t, st); got != "a1 a2 a3" {

@@ -61,17 +61,17 @@ func once(do func()) func(string, func() error) error {
 func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	for _, way := range []struct {
 		code object.Code
-		mark func(t *testing.T, st *store.Store, used map[store.SnapshotID]string, s store.Signed)
+		mark func(t *testing.T, st *store.Store, used map[string]store.SnapshotID, s store.Signed)
 	}{
-		{object.CodePinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string,
+		{object.CodePinned, func(t *testing.T, st *store.Store, _ map[string]store.SnapshotID,
 			s store.Signed) {
 			if err := st.PutPin(t.Context(), s.Key(), "just in time", pruneTime); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{object.CodeInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string,
+		{object.CodeInUse, func(_ *testing.T, _ *store.Store, used map[string]store.SnapshotID,
 			s store.Signed) {
-			used[s.ID] = "op"
+			used["op"] = s.ID
 		}},
 	} {
 		t.Run(string(way.code), func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 			list := (&taker{st: st, source: sourceA}).hourly(t, b, 20)
 			b.pass(24 * time.Hour)
 			var mu sync.Mutex
-			used := map[store.SnapshotID]string{}
-			inUse := func(context.Context) (map[store.SnapshotID]string, error) {
+			used := map[string]store.SnapshotID{}
+			inUse := func(context.Context) (map[string]store.SnapshotID, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return maps.Clone(used), nil
@@ -373,7 +373,7 @@ func TestRulesRemoveSeveralSnapshotsAtOnce(t *testing.T) {
 	(&taker{st: st, source: sourceA}).hourly(t, b, 5)
 	b.pass(24 * time.Hour)
 	o, meet := options(st, b, Policy{Last: 1}), make(chan struct{})
-	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
+	o.InUse = func(ctx context.Context) (map[string]store.SnapshotID, error) {
 		select {
 		case meet <- struct{}{}:
 		case <-meet:

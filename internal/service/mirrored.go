@@ -349,10 +349,10 @@ func (s *Server) writeMirror(ctx context.Context, c *catalog.Catalog, op catalog
 	return errors.Join(m.mirror.Sync(ctx), m.close(ctx))
 }
 
-// snapshotsInUse returns the operations that may still read snapshots of a store, by the id of the
-// snapshot: of this catalog, and of other hosts by their mirrors.
+// snapshotsInUse returns the snapshots of a store that operations may still read, by the id of the
+// operation: of this catalog, and of other hosts by their mirrors.
 func snapshotsInUse(ctx context.Context, c *catalog.Catalog, st *store.Store) (
-	map[store.SnapshotID]string, error) {
+	map[string]store.SnapshotID, error) {
 	used, err := mirror.InUse(ctx, st)
 	if err != nil {
 		return nil, err

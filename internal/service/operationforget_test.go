@@ -91,7 +91,8 @@ func TestForgetRefusesWhatIsRunningOrHasWorkLeft(t *testing.T) {
 	handed := runOn(t, c, move, catalog.UnitHandedOver, catalog.Stopped)
 	running := runOn(t, c, move, catalog.UnitPaused, catalog.Running)
 
-	if used, _ := c.SnapshotsInUse(t.Context(), "s"); len(used) != 1 {
+	if used, _ := c.SnapshotsInUse(t.Context(), "s"); len(used) != 2 ||
+		used[string(paused)] != "snap" || used[string(released)] != "snap" {
 		t.Errorf("in use: %v", used)
 	}
 	wantForget(t, s, nil, []string{"work-left"}, false, done, paused)

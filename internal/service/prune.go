@@ -110,7 +110,7 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 			Sequence: m.Sequence})
 	}
 	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
-	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
+	o.InUse = func(ctx context.Context) (map[string]store.SnapshotID, error) {
 		return snapshotsInUse(ctx, c, o.Store)
 	}
 	return c, &pruneRun{location: l, options: o}, nil

@@ -271,7 +271,7 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 			}
 		}
 		used, err := c.SnapshotsInUse(t.Context(), b.st.ID())
-		if err != nil || (used[b.keys[i].ID] != "") != o.used {
+		if err != nil || (used[string(op.ID)] == b.keys[i].ID) != o.used {
 			t.Errorf("a %s that %v: used %v, %v", o.kind, o.states, used, err)
 		}
 	}

@@ -120,9 +120,9 @@ func (f *apiFixture) assertInUse(s *Server, operation string) {
 	must(f.t, err)
 	mirrored, err := mirror.InUse(f.t.Context(), st)
 	must(f.t, err)
-	for from, used := range map[string]map[store.SnapshotID]string{"catalog": own,
+	for from, used := range map[string]map[string]store.SnapshotID{"catalog": own,
 		"mirrors": mirrored} {
-		if got := slices.Collect(maps.Values(used)); strings.Join(got, " ") != operation {
+		if got := slices.Collect(maps.Keys(used)); strings.Join(got, " ") != operation {
 			f.t.Errorf("the %s: the snapshot is in use by %q, want %q", from, got, operation)
 		}
 	}

@@ -149,7 +149,7 @@ func TestAnotherHostTakesOverARestoreFromACopy(t *testing.T) {
 			t.Fatal("the run did not fail", err)
 		}
 	}
-	mirrored := func() map[store.SnapshotID]string {
+	mirrored := func() map[string]store.SnapshotID {
 		t.Helper()
 		used, err := mirror.InUse(t.Context(), copied)
 		if err != nil {
