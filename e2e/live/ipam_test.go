@@ -2,13 +2,17 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mgmtd/mgmtd/e2e/fleet"
 	"github.com/mgmtd/mgmtd/e2e/lab"
@@ -25,6 +29,9 @@ const (
 	ipamPools  = "ipam.cluster.x-k8s.io/v1alpha2"
 	ownPool    = "InClusterIPPool"
 	globalPool = "GlobalInClusterIPPool"
+
+	// poolSettles is how long a pool may take that gives an address, many times.
+	poolSettles = 10 * time.Second
 )
 
 // addressBook is who has which address. It is filled by watches of all management clusters.
@@ -38,8 +45,9 @@ type addressBook struct {
 // TestLongAddressesAreGivenOnce moves workload clusters with addresses of the in-cluster IPAM
 // provider, loses the management cluster that has them then, and restores them into a third. The
 // provider works on all of them. No address may be given to two claims, and no claim may get
-// another address, at any moment. A claim that is new after a release gets an address that nobody
-// has.
+// another address, at any moment: not even to a claim on the source when the move has died after
+// the first workload cluster was retired, and the source does not know its addresses any more. A
+// claim that is new after a release gets an address that nobody has.
 func TestLongAddressesAreGivenOnce(t *testing.T) {
 	shape := func(namespace string) fleet.Shape {
 		return fleet.Shape{Name: "web", Namespace: namespace, ControlPlanes: 1}
@@ -69,7 +77,7 @@ func TestLongAddressesAreGivenOnce(t *testing.T) {
 		t.Errorf("the plan for one of two users of a pool does not say pool-shared:\n%s", out.text())
 	}
 	waiting := f.claimBefore(t, f.target)
-	o.moveStandalone(f.source, f.target, namespaces...)
+	o.moveHalf(book)
 	o.assertMoved(t, f.source, f.target, before, namespaces...)
 	f.assertNoPool(t, f.source)
 	f.awaitAddresses(t, f.target)
@@ -92,6 +100,47 @@ func TestLongAddressesAreGivenOnce(t *testing.T) {
 	f.claim(t, f.target, "restored")
 	book.none(t, "given twice")
 	f.assertKept(t, book)
+}
+
+// moveHalf kills a move once its first workload cluster is retired, claims addresses of the pool
+// that both have for the other one on the source, which must give none, and resumes the move.
+func (o *operator) moveHalf(book *addressBook) {
+	t := o.t
+	t.Helper()
+	o.runAndKill(moment{o.source, "Cluster", ipamOneNS, func(event watch.Event) bool {
+		return event.Type == watch.Deleted
+	}}, append(o.moveArgs("run", o.source, o.target, ipamOneNS, ipamTwoNS), "--canary",
+		ipamOneNS+"/web", "--yes")...)
+	var claims []*unstructured.Unstructured
+	for i := range 4 {
+		claim := object(ipamClaims, "IPAddressClaim", ipamTwoNS, fmt.Sprintf("late-%d", i))
+		claim.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "web"})
+		claim.Object["spec"] = map[string]any{"clusterName": "web", "poolRef": map[string]any{
+			"apiGroup": "ipam.cluster.x-k8s.io", "kind": globalPool, "name": "pool"}}
+		claims = append(claims, claim)
+	}
+	o.fixture.create(t, o.source, claims...)
+	time.Sleep(poolSettles)
+	book.none(t, "given twice")
+	for _, claim := range claims {
+		live, at := claim.DeepCopy(), client.ObjectKeyFromObject(claim)
+		if err := o.clients[o.source].Get(t.Context(), at, live); err != nil {
+			t.Fatal(err)
+		}
+		if name, _, _ := unstructured.NestedString(live.Object, "status", "addressRef",
+			"name"); name != "" {
+			t.Errorf("%s got the address %s of a pool that the source does not know wholly",
+				claim.GetName(), name)
+		}
+		// The provider takes its finalizer off only once the pool is at work again.
+		live.SetFinalizers(nil)
+		err := o.clients[o.source].Update(t.Context(), live)
+		if err = errors.Join(err, o.clients[o.source].Delete(t.Context(), claim)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.run(codeDone, slices.Concat([]string{"operation", "resume", "latest"},
+		o.moveFlags(o.source, o.target))...)
 }
 
 // pool is a pool of 40 addresses below a prefix such as 10.1.0.

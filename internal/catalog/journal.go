@@ -253,6 +253,12 @@ func (j *Journal) State(ctx context.Context, step Step) (StepState, error) {
 	return record.State, nil
 }
 
+// Tried reports whether somebody has tried to begin a step, also when it did not run (NotRun).
+func (j *Journal) Tried(ctx context.Context, step Step) (bool, error) {
+	record, err := j.c.stepRecord(ctx, j.id, step)
+	return record != nil, err
+}
+
 // Values returns the values that all attempts of a step recorded, by key; none for a step that
 // recorded nothing.
 func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMessage, error) {

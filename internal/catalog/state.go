@@ -125,8 +125,8 @@ type UnitState string
 const (
 	UnitPending UnitState = "pending"
 	UnitCopied  UnitState = "copied"
-	// UnitLocked: the operation has its lock. The source's controllers work on it, but what takes
-	// long to acknowledge a pause may be paused already, such as its MachineHealthChecks.
+	// UnitLocked: the operation has its lock. What takes long to acknowledge a pause is paused, such
+	// as its MachineHealthChecks, and the pause of all of it may have begun.
 	UnitLocked     UnitState = "locked"
 	UnitPaused     UnitState = "paused"
 	UnitHandedOver UnitState = "handed-over"

@@ -101,7 +101,7 @@ func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 type StepRecord struct {
 	Step  Step      `json:"step"`
 	State StepState `json:"state"`
-	// Attempts counts how often Do began it.
+	// Attempts counts how often Do began it; one that did not run may be missing.
 	Attempts int `json:"attempts"`
 	// Begun is when the last Do or Undo began, Ended when it ended; zero while it is in progress.
 	Begun time.Time `json:"begun"`

@@ -59,7 +59,7 @@ type Mirror struct {
 	fenced  *FencedError
 	bug     error     // a panic of the goroutine that writes regularly
 	written time.Time // when the store last took a record, or had none of another host
-	stored  int64     // how many changes of the feed are in records in the store
+	stored  int64     // how many changes of the feed the store has; -1 before all else is there
 
 	stop    context.CancelFunc
 	running task.Group
@@ -87,7 +87,8 @@ func Begin(ctx context.Context, id catalog.OperationID, o Options) (*Mirror, err
 	if err != nil {
 		return nil, err
 	}
-	m := &Mirror{Options: o, id: id, state: state, slot: make(chan struct{}, 1)}
+	m := &Mirror{Options: o, id: id, state: state, slot: make(chan struct{}, 1),
+		stored: -1}
 	if m.unable, err = m.check(ctx); err != nil || m.unable {
 		return m, err
 	}

@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -36,6 +38,7 @@ var checks = []preflight.Check[*checker]{
 	{Name: "fence", Run: checkFence},
 	{Name: "pools", Run: checkPools},
 	{Name: "units", Run: checkUnits},
+	{Name: "store", Run: checkStore},
 	{Name: "provisioning", Run: checkProvisioning},
 	{Name: "progress", Run: checkProgress},
 	{Name: "own", Run: checkOwn},
@@ -108,6 +111,23 @@ func (c *checker) checkCluster(n *graph.Node, annotations map[string]gjson.Resul
 			Message: "operation " + operation + " is at work on it",
 			Hint:    "resume operation " + operation + " or roll it back"})
 	}
+}
+
+// checkStore reports Clusters whose ownership record is in another store: this move would not
+// change it. The name of a store may be mistyped, and a store is made where there is none.
+func checkStore(_ context.Context, c *checker) error {
+	return c.each(isCluster, func(n *graph.Node, o gjson.Result) {
+		mark := annotationOf(o, capi.AnnotationEpoch).String()
+		other, epoch := ownership.MarkedElsewhere(c.Store.OriginID(), mark)
+		if other == "" {
+			return
+		}
+		c.add(object.Finding{Severity: object.Warning, Code: object.CodeOtherStore, Ref: n.Ref,
+			Unit: n.Unit, Message: fmt.Sprintf("its ownership record, epoch %d, is in the store %s, and "+
+				"this move writes one into the store %s, %s: with the other one, mgmtd goes on to take %s "+
+				"for its owner", epoch, other, c.Store.ID(), c.Store, c.Source.Name),
+			Hint: "check the URL of the store; move it with the other one, unless that is given up"})
+	})
 }
 
 // checkPools reports pools of addresses that workload clusters which stay use, too. On both sides

@@ -43,3 +43,23 @@ func TestTheClusterOfAManagementClusterIsReported(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckStoreWarnsOfARecordInAnotherStore: by the mark of the last release on the Cluster.
+func TestCheckStoreWarnsOfARecordInAnotherStore(t *testing.T) {
+	st, _ := newStore(t)
+	for mark, want := range map[string]string{
+		st.ID() + "/4":    "",
+		"":                "",
+		"nothing":         "",
+		"another-store/4": "warning other-store: its ownership record, epoch 4, is in the store another-",
+	} {
+		c := sourceOf(t, core("Cluster", "w",
+			`"metadata":{"name":"w","annotations":{"mgmtd.dev/epoch":"`+mark+`"}}`))
+		c.Store = st
+		var wanted []string
+		if want != "" {
+			wanted = append(wanted, want)
+		}
+		checkFound(t, found(t, c, checkStore), wanted...)
+	}
+}

@@ -310,19 +310,19 @@ func (m *run) readEpoch(ctx context.Context, step catalog.Step) error {
 	return nil
 }
 
-// finishGiveBacks ends what an earlier run began to give back, before anything goes forward: a part
-// of the copy may be gone. Units of a batch that would have to wait for an earlier one are given
-// back as well: they are paused. All these units are planned again by this run.
+// finishGiveBacks ends what an earlier run began to give back, or tried to, before anything goes
+// forward: a part of the copy may be gone. Units of a batch that would have to wait for an earlier
+// one are given back as well: they are paused. All these units are planned again by this run.
 func (m *run) finishGiveBacks(ctx context.Context) error {
 	waits := false
 	for _, b := range m.batches {
 		done := map[string]bool{}
 		for _, u := range b.Copy.Units {
-			state, err := m.Journal.State(ctx, giveBackStep(u.Name, b))
+			tried, err := m.Journal.Tried(ctx, giveBackStep(u.Name, b))
 			if err != nil {
 				return err
 			}
-			if state == "" && (!waits || u.Blocked || b.Copy.Blocked) || m.over(u.Name) {
+			if !tried && (!waits || u.Blocked || b.Copy.Blocked) || m.over(u.Name) {
 				continue
 			}
 			by, err := m.handedOverBy(ctx, u)

@@ -21,6 +21,7 @@ const (
 	CodeFencedHere         Code = "fenced-here"
 	CodeOwnerUntrusted     Code = "owner-untrusted"
 	CodeEpochWentBack      Code = "epoch-went-back"
+	CodeOtherStore         Code = "other-store"
 	CodeSnapshotAge        Code = "snapshot-age"
 	CodeNotNewest          Code = "not-newest"
 	CodeSnapshotGap        Code = "snapshot-gap"

@@ -111,6 +111,14 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"is not paused), and who changed the store. Go on when it is the one of the plan.",
 		},
 		{
+			Code: CodeOtherStore, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The last move or restore of the workload cluster wrote its ownership record into " +
+				"another store than that of this move. That record stays as it is: it goes on to name the " +
+				"management cluster that does not have the workload cluster any more.",
+			Next: "Check the URL of the store. Move it with the other store, unless that one is given up: " +
+				"with it, mgmtd takes the target of this move for a wrong owner, and fences it there.",
+		},
+		{
 			Code: CodeSnapshotAge, Area: AreaPlan, Severities: []Severity{Info, Warning},
 			Meaning: "The age of the snapshot; a warning above 24 hours. The snapshot lacks " +
 				"Machines that were created since, and has those that were deleted since.",

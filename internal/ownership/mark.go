@@ -28,6 +28,16 @@ func MarkedEpoch(storeID, mark string) int64 {
 	return epoch
 }
 
+// MarkedElsewhere returns the store whose epoch an annotation carries, and that epoch; "" when that
+// is the store itself, or there is none.
+func MarkedElsewhere(storeID, mark string) (other string, epoch int64) {
+	id, _, _ := strings.Cut(mark, "/")
+	if epoch = MarkedEpoch(id, mark); epoch == 0 || id == storeID {
+		return "", 0
+	}
+	return id, epoch
+}
+
 // Raise notes that an epoch of the ownership record of a workload cluster was seen elsewhere, such
 // as on its Cluster.
 func Raise(owners map[string]Record, workloadID string, seen int64) {

@@ -2,7 +2,9 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -28,6 +30,9 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit, verified bool) error
 		return nil
 	}
 	wanted, silent, err := r.acknowledging(ctx, u)
+	if err == nil {
+		wanted, silent, err = r.leaveLost(ctx, u, wanted, silent)
+	}
 	if err != nil {
 		return err
 	}
@@ -74,6 +79,31 @@ func (r *run) acknowledging(ctx context.Context, u Unit) (wanted, silent []Objec
 	return wanted, silent, nil
 }
 
+// leaveLost takes out of the objects of a unit those that are gone since it was released and paused
+// again, or are being deleted, as Machines after a rollout are: they do not come back, and a
+// controller that has not seen them does no harm. Until the operator accepts the unit, they are a
+// *lostError. A Cluster stays: without it nothing can be released.
+func (r *run) leaveLost(ctx context.Context, u Unit, wanted, silent []Object) (_, _ []Object,
+	err error) {
+	begun, err := r.releaseBegun(ctx, u)
+	if err != nil || !begun {
+		return wanted, silent, err
+	}
+	lost, first, err := r.problems(ctx, slices.Concat(wanted, silent), nil,
+		func(Object, *unstructured.Unstructured, *unstructured.Unstructured) string { return "" })
+	lost = slices.DeleteFunc(lost, func(o Object) bool { return o.GroupKind() == capi.Cluster })
+	if err != nil || len(lost) == 0 {
+		return wanted, silent, err
+	}
+	if !r.accepted[u.Name] {
+		return nil, nil, &lostError{errors.New(first)}
+	}
+	is := func(o Object) bool {
+		return slices.ContainsFunc(lost, func(l Object) bool { return l.Ref == o.Ref })
+	}
+	return slices.DeleteFunc(wanted, is), slices.DeleteFunc(silent, is), nil
+}
+
 // awaitPause waits until the pause of each object is acknowledged. What is copied while the source
 // is at work is read once more after that.
 func (r *run) awaitPause(ctx context.Context, objects []Object) error {
@@ -108,7 +138,7 @@ func (r *run) nowPublished(ctx context.Context, objects []Object) (published []O
 }
 
 // inspect reports whether the unit's Cluster carries a pause that an operation set, which the
-// release ends, or that somebody else set, which stays.
+// release ends, or that somebody else set, which stays. It is neither when somebody has ended it.
 func (r *run) inspect(ctx context.Context, u Unit) (byUs, byHand bool, err error) {
 	for _, o := range early(u.Objects) {
 		if o.GroupKind() != capi.Cluster {
@@ -120,7 +150,7 @@ func (r *run) inspect(ctx context.Context, u Unit) (byUs, byHand bool, err error
 		if err != nil {
 			return false, false, fmt.Errorf("%s: %w", o.Ref, err)
 		}
-		return capi.PausedByUs(live.Object), isPausedByHand(live), nil
+		return isPaused(live) && capi.PausedByUs(live.Object), isPausedByHand(live), nil
 	}
 	return false, false, nil
 }

@@ -144,10 +144,13 @@ func isLost(o Object, err error) bool {
 	return o.GroupKind() != capi.Cluster && (deleted || replaced || apierrors.IsNotFound(err))
 }
 
-// lostError says that an object of a unit is gone from the target since the unit was released.
+// lostError says that an object of a unit is gone from the target since the unit was released, or
+// is being deleted.
 type lostError struct{ err error }
 
-func (e *lostError) Error() string { return "it is gone since the release: " + e.err.Error() }
+func (e *lostError) Error() string {
+	return "not all of it is there since its release: " + e.err.Error()
+}
 
 func (e *lostError) Unwrap() error { return e.err }
 

@@ -93,6 +93,10 @@ func TestRunThatIsExcludedDoesNotBegin(t *testing.T) {
 	if ExitCode(err) != ExitHeld {
 		t.Errorf("beside the first one: %v", err)
 	}
+	failed, err := c.Operations(t.Context(), catalog.OperationFilter{Limit: 1})
+	if err != nil || failed[0].State != catalog.Failed || failed[0].Code != string(ReasonLocked) {
+		t.Errorf("it is %+v, %v", failed, err)
+	}
 	close(end)
 	if err := first.Wait(); err != nil {
 		t.Fatal(err)

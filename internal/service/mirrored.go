@@ -120,6 +120,9 @@ func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref s
 // checkNewest returns a *mirror.FencedError when another host has gone on with an operation of this
 // catalog, as far as the store answers: a resume would take its journal in place of this one.
 func (s *Server) checkNewest(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+	if err := s.awaitClosed(ctx, c, op.ID); err != nil {
+		return err
+	}
 	state, err := c.Mirror(ctx, op.ID)
 	if err != nil || state.Seq == 0 && state.Next == "" {
 		return err

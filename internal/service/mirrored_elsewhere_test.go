@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,20 +64,31 @@ func TestTakeOverFindsTheStoreByItsID(t *testing.T) {
 	if err != nil || l.Name != "offsite" || st.ID() != op.Store {
 		t.Fatalf("found %+v, %v", l, err)
 	}
-	// The daemon resumes a move by itself only when it knows that the store is away, not missing.
-	folder := strings.TrimPrefix(offsite.Store.URL, "file://")
-	if err := os.Rename(folder, folder+"-away"); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.openStoreOf(t.Context(), op, "backup", nil); !isStoreAway(err) {
+	// The daemon resumes a move by itself only when it knows that the store is away. Another
+	// location has none yet.
+	empty := newMirroredHosts(t).location
+	empty.Name = "empty"
+	s.cfg.Locations = []Location{empty, other, offsite}
+	s.buckets["offsite"] = awayBucket{}
+	_, _, err = s.openStoreOf(t.Context(), op, "backup", nil)
+	if classify(err).Reason != ReasonStoreUnreachable {
 		t.Errorf("a store that is away: %v", err)
 	}
-	s.cfg.Locations = []Location{other}
+	s.cfg.Locations = []Location{empty, other}
 	if _, _, err := s.openStoreOf(t.Context(), op, "backup", nil); ExitCode(err) != ExitUsage ||
 		!strings.Contains(classify(err).Hint, "BackupStorageLocation") {
 		t.Errorf("another store: %v", err)
 	}
 }
+
+// awayBucket is a bucket that does not answer.
+type awayBucket struct{ bucket.Bucket }
+
+func (awayBucket) Get(context.Context, string) (io.ReadCloser, error) {
+	return nil, &bucket.Error{Op: "get", Class: bucket.ErrUnreachable, Err: errors.New("no answer")}
+}
+
+func (awayBucket) String() string { return "away" }
 
 // TestRunWithoutARecordOfItsEndIsUnknownElsewhere: the store was away when the run ended. Other
 // hosts are told what to do; the host itself writes the end when it is asked to resume.

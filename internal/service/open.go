@@ -140,7 +140,7 @@ func (s *Server) openStoreOf(ctx context.Context, op catalog.Operation, name str
 		if err == nil && st.ID() == op.Store {
 			return &s.cfg.Locations[i], st, nil
 		}
-		if away == nil && isStoreAway(err) {
+		if away == nil && errors.Is(err, store.ErrUnreachable) {
 			away = err
 		}
 	}

@@ -74,9 +74,27 @@ func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.Opera
 	return s.startMirrored(ctx, c, id, mirrorTo{}, run)
 }
 
-// startMirrored is start with a mirror of the journal in a store. The mirror is begun before the
-// operation goes into running: another host may have taken it over.
+// startMirrored is start with a mirror of the journal in a store. A new operation that cannot be
+// started has failed.
 func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	to mirrorTo, run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
+	r, err := s.tryStart(ctx, c, id, to, run)
+	if err == nil {
+		return r, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	op, stateErr := c.Operation(ctx, id)
+	if stateErr == nil && op.State == catalog.Planned {
+		e := classify(err)
+		_, stateErr = c.SetState(ctx, id, catalog.Failed, catalog.Outcome{Message: e.Message,
+			Code: string(e.Reason)})
+	}
+	return nil, errors.Join(err, stateErr)
+}
+
+// tryStart is startMirrored for an operation that stays as it is when it cannot be started. The
+// mirror is begun before the operation goes into running: another host may have taken it over.
+func (s *Server) tryStart(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
 	to mirrorTo, run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
 	if err := s.awaitClosed(ctx, c, id); err != nil {
 		return nil, err
