@@ -126,7 +126,7 @@ func (f *fake) start(ctx context.Context, req any) (*mgmtv1.Operation, error) {
 			return nil, err
 		}
 	}
-	return &mgmtv1.Operation{Id: f.operation.GetId(),
+	return &mgmtv1.Operation{Id: f.operation.GetId(), Kind: f.operation.GetKind(),
 		State: mgmtv1.OperationState_OPERATION_STATE_RUNNING}, nil
 }
 

@@ -66,7 +66,8 @@ func writeDefinition(b *strings.Builder, d object.Definition) {
 	}
 	override := "no"
 	var works []string
-	for _, w := range []object.Work{object.Restores, object.Moves, object.Resumes, object.Marks} {
+	for _, w := range []object.Work{object.Restores, object.Moves, object.Resumes, object.Rollbacks,
+		object.Returns, object.Marks, object.Forgets} {
 		if d.ForceableIn(w) {
 			works = append(works, string(w))
 		}

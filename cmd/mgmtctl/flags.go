@@ -134,6 +134,8 @@ func (f *forceFlag) Set(s string) error {
 	return nil
 }
 
+const forceFlagName = "force"
+
 // addForce adds --force to a command that does one of some works, each with codes of its own.
 func addForce(cmd *cobra.Command, codes *[]string, works ...object.Work) {
 	var words []string
@@ -143,8 +145,8 @@ func addForce(cmd *cobra.Command, codes *[]string, works ...object.Work) {
 	slices.Sort(words)
 	words = slices.Compact(words)
 	set := cmd.Flags()
-	set.Var(&forceFlag{checked{values: codes, what: "CODE[,CODE]"}, works}, "force", "override the "+
-		"findings with these codes, and no others (repeatable): "+strings.Join(words, ", "))
+	set.Var(&forceFlag{checked{values: codes, what: "CODE[,CODE]"}, works}, forceFlagName, "override "+
+		"the findings with these codes, and no others (repeatable): "+strings.Join(words, ", "))
 }
 
 func checkWorkload(s string) error {

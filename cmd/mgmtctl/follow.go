@@ -30,15 +30,19 @@ type outcome struct {
 type starter func(context.Context) (*mgmtv1.Operation, error)
 
 // carryOut starts an operation, shows its progress until its run ends, prints the result, and
-// returns the exit code as an error. id is the id of an operation that is resumed, empty for a new
-// one.
+// returns the exit code as an error. id is the id of an operation that is resumed, which is then
+// p.operation, and empty for a new one.
 func (p *program) carryOut(ctx context.Context, c *connection, id string, start starter) error {
 	begun := time.Now().Add(-clocksApart)
+	if id != "" { // it has begun, whatever becomes of this call
+		p.prepareForAtOnce(c)
+	}
 	op, err := p.start(ctx, c, id, start)
 	if err != nil {
 		return err
 	}
-	p.operation = op.GetId()
+	p.operation = op
+	p.prepareForAtOnce(c)
 	p.say("operation %s", op.GetId())
 	if id == "" {
 		begun = time.Time{}

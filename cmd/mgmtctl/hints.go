@@ -147,7 +147,10 @@ var errorCommands = map[object.HintKey]string{
 	object.HintResourceModifiers:   "--resource-modifiers FILE",
 	object.HintResumeWithModifiers: "mgmtctl operation resume ID --resource-modifiers FILE",
 	object.HintGiveUpMirror:        "--force no-mirror",
-	object.HintStoreAway:           "--without-target --force store-away",
+
+	object.HintStoreAway:     "mgmtctl operation rollback ID --without-target --force store-away",
+	object.HintWithoutTarget: "mgmtctl operation rollback ID --without-target",
+	object.HintWithoutSource: "mgmtctl operation resume ID --without-source",
 }
 
 // withCommands adds commands to a hint.
@@ -162,11 +165,8 @@ func withCommands(hint, commands string) string {
 // documents have the same.
 func (p *program) completeHint(f *mgmtv1.Finding) {
 	code, hint := object.Code(f.GetCode()), f.GetHint()
-	commands := p.expand(p.withSwitch(findingCommands[code]), f.GetMessage(), hint)
-	if f.GetUnit() != "" {
-		commands = strings.ReplaceAll(commands, "NAMESPACE/NAME", f.GetUnit())
-	}
-	f.Hint = withCommands(hint, commands)
+	f.Hint = withCommands(hint, p.expandFor(f.GetUnit(), p.withSwitch(findingCommands[code]),
+		f.GetMessage(), hint))
 	if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR {
 		f.Hint = withCommands(f.GetHint(), p.expand(overrideCommands[code], f.GetMessage(), hint))
 	}
@@ -192,7 +192,7 @@ func (p *program) completeMessage(message, key string) string {
 }
 
 // oneFlag matches a text of errorCommands that is a flag of the refused command.
-var oneFlag = regexp.MustCompile(`^(?:--without-target )?--[a-z-]+( [A-Z]+| signing\.pub| no-mirror| store-away)?$`)
+var oneFlag = regexp.MustCompile(`^--[a-z-]+( [A-Z]+| signing\.pub| no-mirror)?$`)
 
 // hintOf returns the hint of an error, and the next command to type: the one that the hint names,
 // or the same one with the flag that it lacks. It is empty when there are several ways.

@@ -208,7 +208,7 @@ func TestNextCommandRepeatsNoConsent(t *testing.T) {
 	if want := "mgmtctl restore run --source NAME" + server; next != want {
 		t.Errorf("got %q, want %q", next, want)
 	}
-	p.operation = "65f1a2b3c4d5"
+	p.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5"}
 	_, next = p.hintOf(&service.Error{Message: "it failed", Hint: "go on",
 		HintKey: object.HintResume})
 	if want := "mgmtctl operation resume 65f1a2b3c4d5" + server; next != want {

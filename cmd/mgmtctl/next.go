@@ -18,7 +18,7 @@ import (
 // it are placeholders.
 var commandTemplate = regexp.MustCompile(
 	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY)\b)?(?: NAMESPACE/NAME)?` +
-		`(?: (?:--[a-z-]+|-o)(?: (?:[A-Z]\S*|json))?)*`)
+		`(?: --force [a-z-]+| (?:--[a-z-]+|-o)(?: (?:[A-Z]\S*|json))?)*`)
 
 // idPatterns match an id in a message or a hint of the service, by the noun of its command.
 var idPatterns = map[string]*regexp.Regexp{
@@ -26,31 +26,50 @@ var idPatterns = map[string]*regexp.Regexp{
 	"snapshot":  regexp.MustCompile(`\bsnapshot "?([0-9a-f]{12,})\b`),
 }
 
-// notRepeated are flags that a next command does not have because this one has them: a consent, a
-// plan that is out of date, how the result is printed, and a side that answers by
-// then.
-var notRepeated = []string{"yes", "plan", "help", "without-target", "without-source"}
+// notRepeated are flags that no next command has because this one has them: a consent, and a plan
+// that is out of date.
+var notRepeated = []string{"yes", "plan", "help"}
 
 // expand completes the commands in a text of hints.go. The ids are those of the texts, which are
 // messages and hints of the service.
 func (p *program) expand(template string, texts ...string) string {
+	return p.expandFor("", template, texts...)
+}
+
+// expandFor is expand for a text about a unit; empty means that it names none.
+func (p *program) expandFor(unit, template string, texts ...string) string {
 	return commandTemplate.ReplaceAllStringFunc(template, func(command string) string {
-		return p.next(strings.Fields(command)[1:], texts...)
+		return p.next(strings.Fields(command)[1:], unit, texts)
 	})
 }
 
 // next returns a command with its placeholders filled in as far as their values are known.
-func (p *program) next(words []string, texts ...string) string {
+func (p *program) next(words []string, unit string, texts []string) string {
 	words = slices.Clone(words)
 	for i, w := range words {
 		switch w {
 		case "KIND":
-			return p.planCommand(p.plannedKind())
+			return p.planOfKind()
 		case "ID":
 			words[i] = p.idOf(words[0], texts)
+		case "NAMESPACE/NAME":
+			words[i] = cmp.Or(unit, p.onlyReleased(words[i-1]), w)
 		}
 	}
 	return p.commandLine(words...)
+}
+
+// onlyReleased returns the only unit that an operator can accept in the operation of this id; empty
+// when there are several, or what this command knows of the operation is not how it ended.
+func (p *program) onlyReleased(id string) string {
+	if p.operation.GetId() != id || !isEnd(p.operation.GetState()) {
+		return ""
+	}
+	units := releasedUnits(p.operation)
+	if len(units) != 1 {
+		return ""
+	}
+	return units[0]
 }
 
 // idOf returns the id that the texts name, else that of the operation that this command follows or
@@ -63,8 +82,8 @@ func (p *program) idOf(noun string, texts []string) string {
 			}
 		}
 	}
-	if noun == "operation" && p.operation != "" {
-		return p.operation
+	if id := p.operation.GetId(); noun == nounOperation && id != "" {
+		return id
 	}
 	if path := p.path(); len(path) > 1 && path[0] == noun && len(p.args) > 0 {
 		return p.args[0]
@@ -89,12 +108,16 @@ func (p *program) planCommand(kind string) string {
 	return line
 }
 
-// plannedKind returns which kind of plan this command is about.
-func (p *program) plannedKind() string {
-	if path := p.path(); len(path) > 0 && path[0] == kindMove {
-		return kindMove
+// planOfKind returns the command that plans again what this command is about: the operation that it
+// follows or shows, else what it was typed for.
+func (p *program) planOfKind() string {
+	if slices.Contains(changing, p.operation.GetKind()) {
+		return p.planAgain(p.operation)
 	}
-	return kindRestore
+	if path := p.path(); len(path) > 0 && path[0] == kindMove {
+		return p.planCommand(kindMove)
+	}
+	return p.planCommand(kindRestore)
 }
 
 // path returns the words of this command, without mgmtctl.
@@ -108,19 +131,22 @@ func (p *program) path() []string {
 // again returns this command with more flags, each of which replaces the one that was typed.
 func (p *program) again(flags ...string) string {
 	words := append(p.path(), p.args...)
-	return p.commandLine(append(words, flags...)...)
+	return p.line(append(words, flags...), true)
 }
 
 // commandLine returns a command that uses the same server as this one, ready to be pasted into the
-// shell that this one was typed in. It has the flags that were typed and that it knows, and not
+// shell that this one was typed in. It has the flags that were typed and that it repeats, and not
 // those of environment variables.
-func (p *program) commandLine(words ...string) string {
+func (p *program) commandLine(words ...string) string { return p.line(words, false) }
+
+// line is commandLine; again says that the command is this one.
+func (p *program) line(words []string, again bool) string {
 	has := map[string]bool{}
 	for _, w := range words {
 		has[strings.TrimPrefix(w, "--")] = strings.HasPrefix(w, "--")
 	}
 	line := append([]string{"mgmtctl"}, words...)
-	for _, f := range p.repeated(words) {
+	for _, f := range p.repeated(words, again) {
 		if has[f.Name] {
 			continue
 		}
@@ -145,17 +171,17 @@ func (p *program) commandLine(words ...string) string {
 	return strings.Join(line, " ")
 }
 
-// repeated returns the flags that the command of these words repeats: those of this command that it
-// has, too, and those that name the server.
-func (p *program) repeated(words []string) []*pflag.Flag {
+// repeated returns the flags that the command of these words has because this one has them: those
+// of the command itself, and those that name the server, the store, the keys and the kubeconfigs.
+func (p *program) repeated(words []string, again bool) []*pflag.Flag {
 	var flags []*pflag.Flag
 	if p.current != nil {
-		other, _, err := p.current.Root().Find(words)
+		next, _, err := p.current.Root().Find(words)
 		p.current.Flags().Visit(func(f *pflag.Flag) {
-			if p.flags.lookup(f.Name) == f || slices.Contains(notRepeated, f.Name) || err != nil {
+			if p.flags.lookup(f.Name) == f || err != nil {
 				return
 			}
-			if o := other.Flags().Lookup(f.Name); o != nil && o.Value.Type() == f.Value.Type() {
+			if again && !slices.Contains(notRepeated, f.Name) || !again && repeats(p.current, next, f) {
 				flags = append(flags, f)
 			}
 		})
@@ -175,6 +201,27 @@ func (p *program) repeated(words []string) []*pflag.Flag {
 		flags = append(flags, p.flags.lookup("passphrase-file"))
 	}
 	return flags
+}
+
+// repeats reports whether another command has a flag because the one that was typed has it. It must
+// know the flag, and the flag must mean there what it means here:
+//   - A command about operations repeats none that says what the typed one was about: the operation
+//     knows its sides and its workload clusters, and what can be overridden in it is another thing.
+//     Only the file of resource modifiers is stored nowhere.
+//   - Other commands repeat what says what the typed one was about. An override is repeated only
+//     between the verbs of one noun, which override the same.
+func repeats(typed, next *cobra.Command, f *pflag.Flag) bool {
+	known := next.Flags().Lookup(f.Name)
+	if known == nil || known.Value.Type() != f.Value.Type() || slices.Contains(notRepeated, f.Name) {
+		return false
+	}
+	switch {
+	case next.Parent().Name() == nounOperation:
+		return f.Name == modifiersFlagName
+	case f.Name == forceFlagName:
+		return typed.Parent() == next.Parent()
+	}
+	return true
 }
 
 // quote quotes s as one word of a POSIX shell.

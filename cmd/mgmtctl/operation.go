@@ -2,9 +2,12 @@ package main
 
 import "github.com/spf13/cobra"
 
+// nounOperation is the noun of the commands about operations.
+const nounOperation = "operation"
+
 func newOperation(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
-		Use:   "operation",
+		Use:   nounOperation,
 		Short: "Show what ran and what runs; stop it, go on with it, undo it",
 		Long: `List and show operations, which are the runs of snapshot, restore, move, verify and
 prune; stop one, resume one that stopped, accept a workload cluster as it is, undo a

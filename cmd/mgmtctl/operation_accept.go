@@ -53,6 +53,18 @@ func runOperationAccept(ctx context.Context, p *program, c *connection, id, unit
 	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })
 }
 
+// releasedUnits returns the units that an operator may accept, which were handed over or released.
+func releasedUnits(op *mgmtv1.Operation) []string {
+	var units []string
+	for unit, state := range op.GetUnits() {
+		if state == "released" || state == "handed-over" {
+			units = append(units, unit)
+		}
+	}
+	slices.Sort(units)
+	return units
+}
+
 // completeReleased completes the name of an operation, then the workload clusters of it that were
 // handed over or released.
 func (p *program) completeReleased(cmd *cobra.Command, args []string, word string) ([]string,
@@ -64,14 +76,7 @@ func (p *program) completeReleased(cmd *cobra.Command, args []string, word strin
 		return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
 			resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: args[0],
 				Kinds: changing})
-			var names []string
-			for unit, state := range resp.GetOperation().GetUnits() {
-				if state == "released" || state == "handed-over" {
-					names = append(names, unit)
-				}
-			}
-			slices.Sort(names)
-			return names, err
+			return releasedUnits(resp.GetOperation()), err
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp

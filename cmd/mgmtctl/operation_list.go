@@ -126,7 +126,7 @@ func runOperationList(ctx context.Context, p *program, c *connection, f operatio
 		t.write(w)
 		for _, op := range resp.GetOperations() {
 			if op.GetState() == mgmtv1.OperationState_OPERATION_STATE_UNKNOWN {
-				p.operation = op.GetId()
+				p.operation = op
 				p.say("%s: %s", op.GetId(), p.completeMessage(op.GetMessage(), op.GetHintKey()))
 			}
 		}

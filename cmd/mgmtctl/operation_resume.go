@@ -95,6 +95,7 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 		return err
 	}
 	op := resp.GetOperation()
+	p.operation = op
 	if op.GetState() != mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
 		needs := needsOfKind[op.GetKind()]
 		if req.GetWithoutSource() {

@@ -118,6 +118,7 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 		return err
 	}
 	op := resp.GetOperation()
+	p.operation = op
 	if needs := needsOfRollback[op.GetKind()]; needs != nil {
 		if req.GetWithoutTarget() {
 			needs = needsWithoutTarget

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,8 @@ func newOperationShow(p *program) *cobra.Command {
 		Long: `Show one operation: its state, and the state of each of its workload clusters.
 
 Of a move it also says since when a workload cluster is paused: neither side works on it until it is
-released on the target, or given back to the source.
+released on the target, or given back to the source. When a restore or a move has left work, the
+commands that go on with it, or undo it, are printed to stderr.
 
 Changes: nothing.
 
@@ -40,8 +42,19 @@ func runOperationShow(ctx context.Context, p *program, c *connection, id string)
 	if err != nil {
 		return err
 	}
-	op := resp.GetOperation()
-	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })
+	return p.showOperation(resp.GetOperation())
+}
+
+// showOperation prints an operation and, when its run has left work, how to go on.
+func (p *program) showOperation(op *mgmtv1.Operation) error {
+	p.operation = op
+	if err := p.print(op, func(w io.Writer) { p.writeOperation(w, op) }); err != nil {
+		return err
+	}
+	if isEnd(op.GetState()) && slices.Contains(changing, op.GetKind()) {
+		p.offerNext(&outcome{operation: op})
+	}
+	return nil
 }
 
 // writeOperation writes an operation with all its units.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -45,5 +44,5 @@ func runOperationStop(ctx context.Context, p *program, c *connection, id string)
 		p.say("operation %s stops after its current steps; to watch it:\n  %s", op.GetId(),
 			p.commandLine("operation", "watch", op.GetId()))
 	}
-	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })
+	return p.showOperation(op)
 }

@@ -49,10 +49,10 @@ func runOperationWatch(ctx context.Context, p *program, c *connection, id string
 	if err != nil {
 		return err
 	}
-	p.operation = resp.GetOperation().GetId()
+	p.operation = resp.GetOperation()
 	var events []*mgmtv1.Event
 	progress := p.newProgress()
-	o, err := p.follow(ctx, c, p.operation, func(e *mgmtv1.Event) {
+	o, err := p.follow(ctx, c, p.operation.GetId(), func(e *mgmtv1.Event) {
 		if e.GetType() == mgmtv1.EventType_EVENT_TYPE_PROGRESS {
 			progress.show(e)
 			return

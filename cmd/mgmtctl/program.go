@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/service/config"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 // program is one run of mgmtctl. Everything that it uses of its environment is a field, so that a
@@ -56,8 +58,10 @@ type program struct {
 	// planFlags are the flags of the plan in planFile, which is the file of --plan.
 	planFlags []string
 	planFile  string
-	// operation is the id of the operation that this command follows; empty for none.
-	operation string
+	// operation is the one that this command follows or shows, as far as it knows it; nil for none.
+	operation *mgmtv1.Operation
+	// atOnce is what the second interrupt prints; nil while no operation has begun.
+	atOnce atomic.Pointer[string]
 	// endTimeout releases the timer of --timeout.
 	endTimeout context.CancelFunc
 }
@@ -89,6 +93,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 		case <-p.signals:
 			if interrupts > 0 {
 				// The goroutine is left behind. The work can be resumed from its journal, as after a crash.
+				if text := p.atOnce.Load(); text != nil {
+					p.say("%s", *text)
+				}
 				return service.ExitInterrupted
 			}
 			cancel(errInterrupted)

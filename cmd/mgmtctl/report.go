@@ -24,13 +24,50 @@ func (p *program) report(o *outcome) error {
 
 // conclude prints how to go on, and returns the exit code as an error.
 func (p *program) conclude(o *outcome) error {
-	id := o.operation.GetId()
-	p.operation = id
+	p.operation = o.operation
 	code := o.exitCode()
 	switch {
 	case o.detached && !isEnd(o.operation.GetState()):
-		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation",
-			"watch", id))
+		p.say("%s", p.goesOn(o.operation))
+	case p.offerNext(o):
+	case o.cause != nil && code == o.cause.ExitCode():
+		p.refuse(o.cause)
+	}
+	if code == service.ExitDone {
+		return nil
+	}
+	return exit(code)
+}
+
+// goesOn says that an operation goes on in the daemon, whatever becomes of this command.
+func (p *program) goesOn(op *mgmtv1.Operation) string {
+	return fmt.Sprintf("operation %s goes on in the daemon; to watch it:\n  %s", op.GetId(),
+		p.commandLine(nounOperation, "watch", op.GetId()))
+}
+
+// prepareForAtOnce stores what the second interrupt prints about the operation of this command. The
+// interrupt cannot put that together: this command is then still at work.
+func (p *program) prepareForAtOnce(c *connection) {
+	op := p.operation
+	if c.stop == nil {
+		p.atOnce.Store(new(p.goesOn(op)))
+		return
+	}
+	text := fmt.Sprintf("operation %s is left as it is, as after a crash; to see what it has done:\n"+
+		"  %s", op.GetId(), p.commandLine(nounOperation, "show", op.GetId()))
+	if slices.Contains(changing, op.GetKind()) {
+		text += fmt.Sprintf("\nto go on:\n  %s\nto undo what is neither released nor handed over:\n  %s",
+			p.commandLine(nounOperation, "resume", op.GetId()),
+			p.commandLine(nounOperation, "rollback", op.GetId()))
+	}
+	p.atOnce.Store(&text)
+}
+
+// offerNext prints how to go on with an operation whose run has ended with work left, and reports
+// whether it has.
+func (p *program) offerNext(o *outcome) bool {
+	id, code := o.operation.GetId(), o.exitCode()
+	switch {
 	case o.operation.GetState() == mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY:
 		words := []string{"operation", "resume", id}
 		if len(p.identity.files) == 0 {
@@ -49,13 +86,10 @@ func (p *program) conclude(o *outcome) error {
 		p.say("something was copied and work is left; to go on:\n  %s", p.copyAgain(o.operation))
 	case code == service.ExitIncomplete:
 		p.offerWays(o.operation)
-	case o.cause != nil && code == o.cause.ExitCode():
-		p.refuse(o.cause)
+	default:
+		return false
 	}
-	if code == service.ExitDone {
-		return nil
-	}
-	return exit(code)
+	return true
 }
 
 // offerWays prints how to go on with a restore or a move of which work is left, and how to undo it.
@@ -210,7 +244,7 @@ func (l *pairs) addFacts(p *program, op *mgmtv1.Operation) {
 	}
 	l.addCopy(op.GetCopy())
 	l.add("units", unitCounts(op))
-	p.operation = op.GetId()
+	p.operation = op
 	l.add("message", p.completeMessage(op.GetMessage(), op.GetHintKey()))
 }
 

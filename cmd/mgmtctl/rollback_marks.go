@@ -34,7 +34,7 @@ func (f *marksFlags) add(cmd *cobra.Command) {
 	set.StringVar(&f.spec.Target, "target", "", "`NAME` of the target management cluster")
 	addLocation(cmd, &f.spec.Location)
 	addSelection(cmd, f.spec.Selection, "remove")
-	addForce(cmd, &f.spec.ForceCodes, object.Marks, object.Resumes, object.Returns)
+	addForce(cmd, &f.spec.ForceCodes, object.Marks, object.Rollbacks, object.Returns)
 	set.BoolVar(&f.dryRun, "dry-run", false, "show the plan, and do nothing")
 	set.BoolVar(&f.yes, "yes", false, "do not ask")
 }

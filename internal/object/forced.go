@@ -14,7 +14,9 @@ type Work string
 const (
 	Restores Work = "restore"
 	Moves    Work = "move"
-	Resumes  Work = "resume" // or a rollback
+	Resumes  Work = "resume"
+	// Rollbacks have the codes of Resumes.
+	Rollbacks Work = "rollback"
 	// Returns is a rollback without the target. It has the codes of Resumes, too.
 	Returns Work = "rollback without the target"
 	Marks   Work = "rollback from marks"
@@ -37,7 +39,7 @@ func (d Definition) ForceableIn(w Work) bool {
 	case d.Area == AreaForget:
 		only = Forgets
 	}
-	return d.Forceable && (only == w || only == Resumes && w == Returns ||
+	return d.Forceable && (only == w || only == Resumes && (w == Rollbacks || w == Returns) ||
 		only == "" && (w == Restores || w == Moves))
 }
 

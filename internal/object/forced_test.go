@@ -72,6 +72,8 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 		{Marks, "held", nil, "a rollback from marks can override owners-unread"},
 		{Returns, "no-mirror store-away", Forced{CodeNoMirror: "", CodeStoreAway: ""}, ""},
 		{Resumes, "store-away", nil, "a resume can override no-mirror"},
+		{Rollbacks, "no-mirror", Forced{CodeNoMirror: ""}, ""},
+		{Rollbacks, "store-away", nil, `override "store-away": a rollback can override no-mirror`},
 		{Restores, "owners-unread", nil, "a restore can override "},
 		{Restores, "ca-missing", nil, "owned-elsewhere=NAME, "},
 		{Restores, "no-such-code", nil, `override "no-such-code": a restore can override `},

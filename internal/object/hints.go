@@ -65,6 +65,9 @@ const (
 	HintGiveUpMirror HintKey = "give-up-mirror"
 	// a rollback without the target has to do without the store
 	HintStoreAway HintKey = "store-away"
+	// a move has to do without the side that does not answer
+	HintWithoutTarget HintKey = "without-target"
+	HintWithoutSource HintKey = "without-source"
 )
 
 // HintKeys returns the keys of the hints of errors.
@@ -77,5 +80,6 @@ func HintKeys() []HintKey {
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
 		HintWatch, HintResume, HintRollback, HintResumeWithIdentity, HintGiveUpMirror, HintStoreAway,
+		HintWithoutTarget, HintWithoutSource,
 		HintResourceModifiers, HintResumeWithModifiers, HintAcceptDifference, HintAccept}
 }

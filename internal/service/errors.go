@@ -215,6 +215,14 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// addHint adds what else the operator can do; key names the commands for that.
+func (e *Error) addHint(hint string, key object.HintKey) {
+	if e.Hint != "" {
+		hint = e.Hint + "; " + hint
+	}
+	e.Hint, e.HintKey = hint, key
+}
+
 // Unwrap returns the cause, nil when the error came over the wire.
 func (e *Error) Unwrap() error { return e.err }
 

@@ -29,11 +29,11 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, identity []
 	}
 	source, err := s.connect(ctx, sourceSide, names.source)
 	if err != nil {
-		return move.Ends{}, err
+		return move.Ends{}, &sideError{sourceSide, err}
 	}
 	target, err := s.connect(ctx, targetSide, names.target)
 	if err != nil {
-		return move.Ends{}, err
+		return move.Ends{}, &sideError{targetSide, err}
 	}
 	// The store is last: it is made only once both sides answer.
 	st, err := s.openLocation(ctx, location, identity, create)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/move"
@@ -33,6 +34,45 @@ func (how *resumption) doWithoutStore(why error) error {
 	}
 	how.storeAway = why
 	return nil
+}
+
+// sideError says which side of a move an error is about. Its text is that of the error.
+type sideError struct {
+	side string
+	err  error
+}
+
+func (e *sideError) Error() string { return e.err.Error() }
+func (e *sideError) Unwrap() error { return e.err }
+
+// wayAround returns the error of a resume or a rollback of a move with a hint that names what does
+// without the side, or the store, that does not answer. back: it is rolled back. An error of
+// another kind, or of one that does without already, stays as it is.
+func (how resumption) wayAround(op catalog.Operation, back bool, err error) error {
+	if err == nil || op.Kind != catalog.KindMove || how.withoutSource || how.withoutTarget {
+		return err
+	}
+	e, at := classify(err), ""
+	if on, ok := errors.AsType[*sideError](err); ok && e.Reason == ReasonUnreachable {
+		at = on.side
+	}
+	switch {
+	case at == targetSide && back:
+		e.addHint("if the target does not come back soon, a rollback without it gives back to the "+
+			"source what was not handed over, and leaves the paused copies on the target",
+			object.HintWithoutTarget)
+	case at == sourceSide && !back:
+		e.addHint("if the source does not come back soon, a resume without it releases on the target "+
+			"what was handed over, which needs an identity unless the store is plain, and leaves the rest",
+			object.HintWithoutSource)
+	case back && isStoreAway(err) && e.HintKey != object.HintGiveUpMirror:
+		e.addHint("if it does not come back soon, see that nobody goes on with this operation on "+
+			"another host, or restores its workload clusters elsewhere, and roll back without the store "+
+			"and without the target, on which the paused copies stay", object.HintStoreAway)
+	default:
+		return err
+	}
+	return e
 }
 
 // isStoreAway reports whether an error says that a store cannot be used: it does not answer, is

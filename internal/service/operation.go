@@ -73,6 +73,13 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 	if err != nil {
 		return nil, err
 	}
+	return &mgmtv1.GetOperationResponse{Operation: shownOperation(ctx, c, op)}, nil
+}
+
+// shownOperation converts an operation together with what only its journal knows: since when its
+// units are paused.
+func shownOperation(ctx context.Context, c *catalog.Catalog,
+	op catalog.Operation) *mgmtv1.Operation {
 	shown := operationToProto(op)
 	for unit, since := range pausedSince(ctx, c, op) {
 		if shown.PausedSince == nil {
@@ -80,7 +87,7 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 		}
 		shown.PausedSince[unit] = timestamppb.New(since)
 	}
-	return &mgmtv1.GetOperationResponse{Operation: shown}, nil
+	return shown
 }
 
 func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
@@ -145,7 +152,7 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	how.withoutSource = req.GetWithoutSource()
 	op, err := o.s.currentOperation(ctx, c, req.GetId(), how.identity)
 	if err != nil {
-		return nil, err
+		return nil, how.wayAround(op, op.Back, err)
 	}
 	if how.withoutSource && op.Kind != catalog.KindMove {
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s: only a move "+
@@ -159,7 +166,7 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	}
 	run, err := o.s.resumeOperation(ctx, c, op, how)
 	if err != nil {
-		return nil, err
+		return nil, how.wayAround(op, op.Back, err)
 	}
 	return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(run.begun)}, nil
 }
@@ -170,7 +177,7 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	work := object.Resumes
+	work := object.Rollbacks
 	if req.GetWithoutTarget() {
 		work = object.Returns
 	}
@@ -180,7 +187,7 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	}
 	op, err := o.s.operationToRollBack(ctx, c, req.GetId(), &how)
 	if err != nil {
-		return nil, err
+		return nil, how.wayAround(op, true, err)
 	}
 	switch {
 	case op.Kind == catalog.KindRestore && how.withoutTarget:
@@ -209,7 +216,7 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 		run, err = o.s.resumeMove(ctx, c, op, true, how)
 	}
 	if err != nil {
-		return nil, err
+		return nil, how.wayAround(op, true, err)
 	}
 	return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(run.begun)}, nil
 }
@@ -236,7 +243,7 @@ func (o *operationService) AcceptUnit(ctx context.Context, req *mgmtv1.AcceptUni
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.AcceptUnitResponse{Operation: operationToProto(op)}, nil
+	return &mgmtv1.AcceptUnitResponse{Operation: shownOperation(ctx, c, op)}, nil
 }
 
 // mayAccept returns an error unless the operator may accept the state of a unit: it was released,
@@ -283,7 +290,7 @@ func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOp
 	if op, err = c.Operation(ctx, op.ID); err != nil {
 		return nil, err
 	}
-	return &mgmtv1.StopOperationResponse{Operation: operationToProto(op)}, nil
+	return &mgmtv1.StopOperationResponse{Operation: shownOperation(ctx, c, op)}, nil
 }
 
 // findOperation finds an operation of the catalog; latest is the newest one of some kinds, or of
@@ -304,8 +311,11 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string, kinds ..
 		return catalog.Operation{}, err
 	}
 	if len(ops) == 0 {
-		return catalog.Operation{}, fmt.Errorf("find operation: the catalog has none%s: %w",
-			ofKinds(kinds), catalog.ErrNotFound)
+		err := fmt.Errorf("find operation: the catalog has none%s: %w", ofKinds(kinds),
+			catalog.ErrNotFound)
+		return catalog.Operation{}, &Error{Reason: ReasonNotFound, Message: err.Error(),
+			Hint: "operations of other hosts are named by their ID; a list that reads the store shows " +
+				"them, too", HintKey: object.HintOperations, err: err}
 	}
 	return ops[0], nil
 }

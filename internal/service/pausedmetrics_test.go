@@ -73,6 +73,11 @@ func TestAPausedUnitIsAMetricUntilItsOperationIsGivenUp(t *testing.T) {
 	if got := shown(); len(got) != 1 || got["team-a/web"].AsTime().IsZero() {
 		t.Errorf("shown as paused: %v", got)
 	}
+	stop, err := (&operationService{s: s}).StopOperation(t.Context(),
+		&mgmtv1.StopOperationRequest{Id: string(op.ID)})
+	if got := stop.GetOperation().GetPausedSince(); err != nil || len(got) != 1 {
+		t.Errorf("the answer to a stop shows as paused: %v, %v", got, err)
+	}
 	if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
 	}
