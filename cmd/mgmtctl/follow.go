@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -24,6 +25,9 @@ type outcome struct {
 	cause *service.Error
 	// detached: the run goes on in the daemon.
 	detached bool
+	// lost: the operation could not be followed to its end, for instance since the disk of its catalog
+	// is full. It may have changed something that operation does not have.
+	lost bool
 }
 
 // starter is the call that starts or resumes an operation.
@@ -118,7 +122,7 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 		if hint, _ := p.hintOf(e); hint != "" {
 			p.say("hint: %s", hint)
 		}
-		o = &outcome{operation: p.latest(ctx, c, op)}
+		o = &outcome{operation: p.latest(ctx, c, op), lost: true}
 	}
 	if ctx.Err() != nil {
 		o.cause = service.FromStatus(context.Cause(ctx))
@@ -189,7 +193,8 @@ func (o *outcome) exitCode() int {
 	} else if o.detached {
 		left = service.ExitInterrupted
 	}
-	if op.GetChanged() {
+	lost := o.lost && !isEnd(state) && slices.Contains(changing, op.GetKind())
+	if op.GetChanged() || lost {
 		left = service.ExitIncomplete
 	}
 	stopped := state == mgmtv1.OperationState_OPERATION_STATE_STOPPED

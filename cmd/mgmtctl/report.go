@@ -74,6 +74,11 @@ func (p *program) offerNext(o *outcome) bool {
 			words = append(words, "--identity", "FILE")
 		}
 		p.say("it waits for an identity, which is never stored; to go on:\n  %s", p.commandLine(words...))
+	case code == service.ExitIncomplete && o.lost && !isEnd(o.operation.GetState()):
+		p.say("how operation %s ended is not known here, and it may have changed something. Once the "+
+			"catalog can be written again, or with another file for it, this goes on:\n  %s\n"+
+			"and this undoes what is neither released nor handed over:\n  %s", id,
+			p.commandLine(nounOperation, "resume", id), p.commandLine(nounOperation, "rollback", id))
 	case code == service.ExitIncomplete && len(o.machinesChanged()) > 0:
 		p.offerAccept(o)
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):

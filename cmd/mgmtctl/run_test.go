@@ -201,6 +201,24 @@ func TestBrokenWatchReadsTheOperation(t *testing.T) {
 		"operation resume 65f1a2b3c4d5")
 }
 
+// TestRunWhoseEndIsLostSaysHowToGoOn: the disk of the catalog is full, so that nobody can say what
+// became of the operation.
+func TestRunWhoseEndIsLostSaysHowToGoOn(t *testing.T) {
+	for kind, code := range map[string]int{kindMove: 4, kindRestore: 4, "snapshot": 1} {
+		f := newFake()
+		f.operation, f.events, f.watchErr = testOperation(running, 0, false), testEvents(failed)[:2],
+			status.Error(codes.Internal, "no space left for the catalog")
+		f.operation.Kind = kind
+		r := runner{fake: f}.run(t, "move run --yes"+moveStandalone).want(t, code).stderrHas(t,
+			"no space left for the catalog")
+		for _, verb := range []string{"resume", "rollback"} {
+			if strings.Contains(r.stderr, "operation "+verb+" 65f1a2b3c4d5") != (code == 4) {
+				t.Errorf("%s: %s is wrong in:\n%s", kind, verb, r.stderr)
+			}
+		}
+	}
+}
+
 func TestRestoreRunsOnlyAfterYes(t *testing.T) {
 	tests := []struct {
 		name        string
