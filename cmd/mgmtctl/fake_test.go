@@ -367,9 +367,27 @@ func (r runner) complete(t *testing.T, line string) string {
 		"")...).want(t, 0).stdout
 }
 
+// written is what a program writes. One that was interrupted twice may write while a test reads.
+type written struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (w *written) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(text)
+}
+
+func (w *written) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
 func (r runner) runWords(t *testing.T, words ...string) result {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr written
 	if r.stdin == nil {
 		r.stdin = strings.NewReader("")
 	}

@@ -117,6 +117,9 @@ func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref s
 	return op, err
 }
 
+// newestWait is how long checkNewest waits for a store.
+const newestWait = 10 * time.Second
+
 // checkNewest returns a *mirror.FencedError when another host has gone on with an operation of this
 // catalog, as far as the store answers: a resume would take its journal in place of this one.
 func (s *Server) checkNewest(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
@@ -127,6 +130,8 @@ func (s *Server) checkNewest(ctx context.Context, c *catalog.Catalog, op catalog
 	if err != nil || state.Seq == 0 && state.Next == "" {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, newestWait)
+	defer cancel()
 	_, st, err := s.openStoreOf(ctx, op, op.Location, nil)
 	if err == nil {
 		_, err = mirror.CatchUp(ctx, st, op.ID, state)
