@@ -170,6 +170,7 @@ func (f *toAndFro) move(t *testing.T, from, to *lab.Mgmt) {
 		switch {
 		case !killed && out.code == codeDone:
 			return
+		case !o.begun() && args[0] == "operation": // it was killed before it had the journal
 		case !o.begun(), out.code == codeUsage && strings.Contains(out.stderr, "run the move again"):
 			args = run // it was killed before it had a plan
 		case killed && phase != noPhase && f.killed()%killsToLose == 0: // the host is lost, too
