@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"io"
@@ -367,27 +366,9 @@ func (r runner) complete(t *testing.T, line string) string {
 		"")...).want(t, 0).stdout
 }
 
-// written is what a program writes. One that was interrupted twice may write while a test reads.
-type written struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (w *written) Write(text []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(text)
-}
-
-func (w *written) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
-
 func (r runner) runWords(t *testing.T, words ...string) result {
 	t.Helper()
-	var stdout, stderr written
+	var stdout, stderr lockedBuffer // a program that was interrupted twice may write later
 	if r.stdin == nil {
 		r.stdin = strings.NewReader("")
 	}
