@@ -36,6 +36,23 @@ func (m *mirroredHosts) mirrored(s *Server, c *catalog.Catalog, run func(ctx con
 	return id
 }
 
+// takeOver goes on with an operation on another host, whose run fails as well.
+func (m *mirroredHosts) takeOver(id catalog.OperationID) (*Server, *catalog.Catalog) {
+	m.t.Helper()
+	s, c, st := m.host()
+	if _, err := s.currentOperation(m.t.Context(), c, string(id), m.identity); err != nil {
+		m.t.Fatal(err)
+	}
+	run, err := s.startMirrored(m.t.Context(), c, id, mirrorTo{store: st},
+		func(ctx context.Context, j *catalog.Journal) error {
+			return errors.Join(doStep(ctx, j, "copy"), errors.New("broken there, too"))
+		})
+	if err != nil || run.Wait() == nil {
+		m.t.Fatal("the run did not fail", err)
+	}
+	return s, c
+}
+
 // TestTakeOverFindsTheStoreByItsID: the configuration of another daemon has another name for it.
 func TestTakeOverFindsTheStoreByItsID(t *testing.T) {
 	m := newMirroredHosts(t)
