@@ -148,7 +148,10 @@ func (p *program) followQuietly(ctx context.Context, c *connection, id string, s
 	*outcome, error) {
 	progress := p.newProgress()
 	defer progress.end()
+	silence := p.listen(ctx, c, id)
+	defer silence.stop()
 	return p.follow(ctx, c, id, func(e *mgmtv1.Event) {
+		silence.note(e)
 		if !e.GetTime().AsTime().Before(since) {
 			progress.show(e)
 		}

@@ -51,8 +51,9 @@ func runOperationWatch(ctx context.Context, p *program, c *connection, id string
 	}
 	p.operation = resp.GetOperation()
 	var events []*mgmtv1.Event
-	progress := p.newProgress()
+	progress, silence := p.newProgress(), p.listen(ctx, c, p.operation.GetId())
 	o, err := p.follow(ctx, c, p.operation.GetId(), func(e *mgmtv1.Event) {
+		silence.note(e)
 		if e.GetType() == mgmtv1.EventType_EVENT_TYPE_PROGRESS {
 			progress.show(e)
 			return
@@ -63,6 +64,7 @@ func runOperationWatch(ctx context.Context, p *program, c *connection, id string
 		}
 		fmt.Fprintf(p.stdout, "%s  %s\n", e.GetTime().AsTime().UTC().Format(time.RFC3339), eventText(e))
 	})
+	silence.stop()
 	progress.end()
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func (p *program) newProgress() progress {
 	if p.bars {
 		return newBar(p.stderr)
 	}
-	return &lines{w: p.stderr, units: map[string]string{}}
+	return &lines{w: p.stderr, units: map[string]string{}, last: time.Now()}
 }
 
 // notable returns the text of an event that is printed at once, or "": states of the operation,
@@ -52,7 +52,8 @@ const linesInterval = 5 * time.Second
 type lines struct {
 	w     io.Writer
 	units map[string]string
-	// what is the counted thing of the last printed number, last is when that was.
+	// what is the counted thing of the last printed number; last is when a number or states of units
+	// were printed.
 	what string
 	last time.Time
 	// pending is a number that was not printed yet.
@@ -67,6 +68,9 @@ func (l *lines) show(e *mgmtv1.Event) {
 	switch e.GetType() {
 	case mgmtv1.EventType_EVENT_TYPE_UNIT:
 		l.units[e.GetUnit()] = e.GetUnitState()
+		if l.pending == nil && time.Since(l.last) >= linesInterval {
+			l.print("units: " + l.states())
+		}
 	case mgmtv1.EventType_EVENT_TYPE_PROGRESS:
 		if e.GetProgress() != l.what {
 			l.flush()
@@ -87,13 +91,21 @@ func (l *lines) flush() {
 		return
 	}
 	text := progressText(l.pending)
+	if len(l.units) > 0 {
+		text += " (units: " + l.states() + ")"
+	}
+	l.print(text)
+}
+
+func (l *lines) states() string {
 	states := map[string]int{}
 	for _, state := range l.units {
 		states[state]++
 	}
-	if len(states) > 0 {
-		text += " (units: " + counts(states) + ")"
-	}
+	return counts(states)
+}
+
+func (l *lines) print(text string) {
 	fmt.Fprintln(l.w, text)
 	l.pending, l.last = nil, time.Now()
 }

@@ -52,6 +52,31 @@ objects verified: 7 (units: 1 released)
 	})
 }
 
+// TestLinesPrintNewStatesOfUnits: what was "paused" in the last number is not paused any more, and
+// nothing is counted now.
+func TestLinesPrintNewStatesOfUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := &lines{w: &out, units: map[string]string{}, last: time.Now()}
+		unit := func(name, state string) {
+			l.show(&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: name, UnitState: state})
+		}
+		unit("a/b", "paused")
+		unit("a/c", "pending")
+		l.show(progressEvent("objects restored", 5, 5))
+		time.Sleep(6 * time.Second)
+		unit("a/b", "released")
+		unit("a/b", "retired")
+		l.end()
+		want := `objects restored: 5 of 5 (units: 1 paused, 1 pending)
+units: 1 pending, 1 released
+`
+		if out.String() != want {
+			t.Errorf("got:\n%swant:\n%s", out.String(), want)
+		}
+	})
+}
+
 // TestRunTalksOnStderr asserts that stdout has the result only.
 func TestRunTalksOnStderr(t *testing.T) {
 	f := newFake()

@@ -159,6 +159,9 @@ func (m *run) planBatch(ctx, whole context.Context, number int, units []string,
 	if err := m.noteStates(b, r.Result); err != nil {
 		return nil, err
 	}
+	if err := m.reportStaysPaused(ctx, b); err != nil {
+		return nil, err
+	}
 	if err := m.keep(ctx, batchName(number), b); err != nil {
 		return nil, err
 	}

@@ -116,6 +116,11 @@ func (c *checker) checkCluster(n *graph.Node, annotations map[string]gjson.Resul
 // checkStore reports Clusters whose ownership record is in another store: this move would not
 // change it. The name of a store may be mistyped, and a store is made where there is none.
 func checkStore(_ context.Context, c *checker) error {
+	if c.Store.Made() {
+		c.add(object.Finding{Severity: object.Info, Code: object.CodeNewStore,
+			Message: fmt.Sprintf("there was no store in %s, so the move has made one", c.Store),
+			Hint:    "check its URL: snapshots and ownership records of earlier days are not in it"})
+	}
 	return c.each(isCluster, func(n *graph.Node, o gjson.Result) {
 		mark := annotationOf(o, capi.AnnotationEpoch).String()
 		other, epoch := ownership.MarkedElsewhere(c.Store.OriginID(), mark)

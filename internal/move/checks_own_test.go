@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
@@ -44,9 +47,21 @@ func TestTheClusterOfAManagementClusterIsReported(t *testing.T) {
 	}
 }
 
-// TestCheckStoreWarnsOfARecordInAnotherStore: by the mark of the last release on the Cluster.
+// TestCheckStoreWarnsOfARecordInAnotherStore: by the mark of the last release on the Cluster. A
+// store that the move has made is named, since its URL may be mistyped.
 func TestCheckStoreWarnsOfARecordInAnotherStore(t *testing.T) {
-	st, _ := newStore(t)
+	made, root := newStore(t)
+	c := sourceOf(t, core("Cluster", "w", ""))
+	c.Store = made
+	if err := checkStore(t.Context(), c); err != nil || len(c.findings) != 1 ||
+		c.findings[0].Code != object.CodeNewStore {
+		t.Errorf("%+v (%v)", c.findings, err)
+	}
+
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for mark, want := range map[string]string{
 		st.ID() + "/4":    "",
 		"":                "",

@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -12,11 +13,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// This file is about what somebody creates for a unit on the source after its snapshot, such as a
-// MachineDeployment that a GitOps controller applies. Nothing moves it. It stays on the source, and
-// is reported when the unit is retired.
+// This file reports what somebody does on the source meanwhile. What is created for a unit after
+// its snapshot, such as a MachineDeployment that a GitOps controller applies, is not moved. It stays
+// on the source, and is reported when the unit is retired.
 
 // labelPath is the path of LabelClusterName in the metadata of an object.
 const labelPath = `labels.cluster\.x-k8s\.io/cluster-name`
@@ -59,4 +61,25 @@ func (m *run) reportCreated(ctx context.Context, list *versions) {
 				"are not moved: %s", len(refs), some(refs)),
 			Hint: "create what is needed on the target, and remove it from the source"}))
 	}
+}
+
+// reportStaysPaused reports the units of a batch that somebody paused on the source since the plan
+// of the move, which shows those that were paused by then. They stay paused after their release.
+func (m *run) reportStaysPaused(ctx context.Context, b *batch) error {
+	for _, u := range b.Copy.Units {
+		planned := slices.ContainsFunc(m.Plan.Copy.Units,
+			func(p restore.Unit) bool { return p.Name == u.Name && p.StaysPaused })
+		if !u.StaysPaused || u.Blocked || planned {
+			continue
+		}
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent(u.Name, object.Finding{
+			Severity: object.Warning, Code: object.CodeStaysPaused, Unit: u.Name,
+			Message: "somebody has paused it on the source since the move was planned; it stays paused " +
+				"on the target",
+			Hint: "unpause it there (spec.paused: false) after the move, once what it was paused for is " +
+				"done"})); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -27,7 +27,8 @@ import (
 
 // TestAPIMoveCopiesInItsPauseWhatHasChanged: objects are changed, made and deleted on the source
 // after their unit was copied and before it is paused. The target has them as they are then. A unit
-// that has lost an object is copied once more. Without changes nothing is written in the pause.
+// that has lost an object is copied once more, and one that somebody has paused stays paused, which
+// is reported. Without changes nothing is written in the pause.
 func TestAPIMoveCopiesInItsPauseWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "pre-copy")
@@ -39,13 +40,18 @@ func TestAPIMoveCopiesInItsPauseWhatHasChanged(t *testing.T) {
 	made := fx.one("MachineHealthCheck", classyUnits[0])
 	made.Name = classyUnits[0] + "-made-later"
 	gone := fx.one("MachineHealthCheck", classyUnits[1])
+	cluster := clusterRef(fx.namespace, classyUnits[0])
 	e := fx.carryOut(fx.order(doMove), catalog.Succeeded,
 		func(_ context.Context, r catalog.StepRecord) error {
 			switch {
 			case r.Step.Phase != "pause" || r.State != catalog.StepBegun:
 				return nil
 			case strings.HasSuffix(r.Step.Unit, classyUnits[0]):
-				return fx.liveOn(machine, made)
+				pause := func(u *unstructured.Unstructured) {
+					_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
+				}
+				pause(fx.was[cluster])
+				return errors.Join(fx.liveOn(machine, made), fx.tryChange(0, cluster, pause))
 			case strings.HasSuffix(r.Step.Unit, classyUnits[1]):
 				return fx.loses(gone)
 			}
@@ -56,6 +62,13 @@ func TestAPIMoveCopiesInItsPauseWhatHasChanged(t *testing.T) {
 	fx.report(fx.ended(false, st))
 	if len(e.PreCopies) != 1 || !strings.Contains(e.PreCopies[0], classyUnits[1]+": ") {
 		t.Errorf("copied once more: %q", e.PreCopies)
+	}
+	staysPaused := slices.DeleteFunc(e.Warnings, func(w string) bool {
+		return !strings.HasPrefix(w, string(object.CodeStaysPaused))
+	})
+	if want := "stays-paused " + fx.namespace + "/" + classyUnits[0]; len(staysPaused) != 1 ||
+		staysPaused[0] != want {
+		t.Errorf("%q, not %s, is reported to stay paused", staysPaused, want)
 	}
 
 	written, copied := 0, 0

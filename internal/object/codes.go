@@ -22,6 +22,7 @@ const (
 	CodeOwnerUntrusted     Code = "owner-untrusted"
 	CodeEpochWentBack      Code = "epoch-went-back"
 	CodeOtherStore         Code = "other-store"
+	CodeNewStore           Code = "new-store"
 	CodeSnapshotAge        Code = "snapshot-age"
 	CodeNotNewest          Code = "not-newest"
 	CodeSnapshotGap        Code = "snapshot-gap"

@@ -119,6 +119,13 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"with it, mgmtd takes the target of this move for a wrong owner, and fences it there.",
 		},
 		{
+			Code: CodeNewStore, Area: AreaPlan, Severities: []Severity{Info},
+			Meaning: "There was no store where the move was told to look for one, so the move has made " +
+				"it. That is as it should be the first time; otherwise another store is meant.",
+			Next: "Check the URL of the store. When it is wrong, stop the move, roll it back " +
+				"and run it with the other store.",
+		},
+		{
 			Code: CodeSnapshotAge, Area: AreaPlan, Severities: []Severity{Info, Warning},
 			Meaning: "The age of the snapshot; a warning above 24 hours. The snapshot lacks " +
 				"Machines that were created since, and has those that were deleted since.",

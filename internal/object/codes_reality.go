@@ -82,9 +82,10 @@ func realityDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeStaysPaused, Area: AreaPlan, Severities: []Severity{Warning},
-			Meaning: "The Cluster is on the target already, and somebody has paused it there. What is " +
-				"missing is restored, and it stays paused.",
-			Next: "Unpause it (spec.paused: false) after the restore.",
+			Meaning: "The Cluster is on the target already, and somebody has paused it there; what is " +
+				"missing is restored. Or somebody has paused it on the source of a move after the plan, in " +
+				"which the workload clusters that were paused by then have a column. It stays paused.",
+			Next: "Unpause it on the target (spec.paused: false) after the restore or the move.",
 		},
 		{
 			Code: CodeHostedControlPlane, Area: AreaPlan, Severities: []Severity{Error, Warning},

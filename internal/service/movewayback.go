@@ -66,9 +66,13 @@ func (how resumption) wayAround(op catalog.Operation, back bool, err error) erro
 			"what was handed over, which needs an identity unless the store is plain, and leaves the rest",
 			object.HintWithoutSource)
 	case back && isStoreAway(err) && e.HintKey != object.HintGiveUpMirror:
-		e.addHint("if it does not come back soon, see that nobody goes on with this operation on "+
-			"another host, or restores its workload clusters elsewhere, and roll back without the store "+
-			"and without the target, on which the paused copies stay", object.HintStoreAway)
+		when := "if it does not come back soon"
+		if e.Reason == ReasonStoreMissing { // most often, another one is meant
+			when = "if this is where the operation began, so that the store is lost"
+		}
+		e.addHint(when+", see that nobody goes on with this operation on another host, or restores its "+
+			"workload clusters elsewhere, and roll back without the store and without the target, on "+
+			"which the paused copies stay", object.HintStoreAway)
 	default:
 		return err
 	}

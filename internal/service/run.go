@@ -127,8 +127,8 @@ func (s *Server) tryStart(ctx context.Context, c *catalog.Catalog, id catalog.Op
 		s.endRun(id)
 		s.recordEnd(c, id, state, why)
 		if err := m.close(context.WithoutCancel(ctx)); err != nil {
-			s.cfg.Log.Warn("the store does not know how the operation ended; resume it once more when the "+
-				"store answers", "operation", op.ID, "error", err)
+			s.cfg.Log.Warn("the store has no record of how the operation ended; mend the cause and resume "+
+				"it once more", "operation", op.ID, "error", err)
 		}
 		if state == catalog.Succeeded {
 			s.settleReleased(context.WithoutCancel(ctx), c, id)

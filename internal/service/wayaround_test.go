@@ -28,7 +28,8 @@ func TestMoveNamesTheWayAroundWhatDoesNotAnswer(t *testing.T) {
 			"releases on the target what was handed over"},
 		{"resume of a rollback, no target", false, true, false, true, false, object.HintWithoutTarget, ""},
 		{"rollback, no store", false, false, true, false, true, object.HintStoreAway,
-			"see that nobody goes on with this operation on another host"},
+			"if this is where the operation began, so that the store is lost, see that nobody goes on with " +
+				"this operation on another host"},
 		{"rollback, no source", true, false, false, false, true, "", ""},
 		{"resume, no target", false, true, false, false, false, "", ""},
 		{"resume, no store", false, false, true, false, false, object.HintStoreURL, ""},

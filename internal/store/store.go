@@ -37,6 +37,7 @@ type Store struct {
 	epochs EpochMemory // may be nil
 
 	ancestry *ancestry
+	made     bool // by Open
 	// readOnly refuses every write; the bucket refuses them, too.
 	readOnly bool
 	// home: the operator lets a copy hold ownership records; see AsOwnershipHome.
@@ -80,7 +81,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, errNoRecipient()
 	}
 	m, err := findMarker(ctx, o)
-	if errors.Is(err, ErrNotFound) || o.Create && errors.Is(err, ErrStoreMissing) {
+	missing := errors.Is(err, ErrNotFound) || o.Create && errors.Is(err, ErrStoreMissing)
+	if missing {
 		if !o.Create {
 			if other, err := firstKey(ctx, o.Bucket); err != nil {
 				return nil, err
@@ -95,7 +97,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStore(o, m)
+	s, err := newStore(o, m)
+	if err == nil {
+		s.made = missing
+	}
+	return s, err
 }
 
 // newStore returns the store of a marker, if the options fit it.
@@ -205,6 +211,9 @@ func (s *Store) Encrypted() bool { return s.marker.Encryption == encryptAge }
 
 // Created returns when the store was made.
 func (s *Store) Created() time.Time { return s.marker.Created }
+
+// Made reports whether Open has made the store, since there was none.
+func (s *Store) Made() bool { return s.made }
 
 // Recipients returns the fingerprints of those whom new content is encrypted to; none in a plain
 // store.
