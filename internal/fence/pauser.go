@@ -97,7 +97,7 @@ func (p *Pauser) Change(ctx context.Context, ref object.Ref, fn func(u *unstruct
 // first that a release gives back last. It returns the nodes of which it changed one. A switch that
 // is set gets the lock of this Pauser, or is left with an error where Lock.May says so.
 func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, error) {
-	switched := p.switched(nodes)
+	switched := p.Switched(nodes)
 	slices.Reverse(switched)
 	return p.changeOwn(ctx, switched, p.pause(ctx, p.rows.Pause))
 }
@@ -123,7 +123,7 @@ func (p *Pauser) TakeBack(ctx context.Context, nodes []*graph.Node) error {
 
 func (p *Pauser) unpauseOwn(ctx context.Context, nodes []*graph.Node,
 	may func(n *graph.Node, held string) (bool, error)) error {
-	_, err := p.changeOwn(ctx, append(p.switched(nodes), p.First(nodes)...),
+	_, err := p.changeOwn(ctx, append(p.Switched(nodes), p.First(nodes)...),
 		func(n *graph.Node, obj map[string]any) (bool, error) {
 			if !capi.PausedByUs(obj) {
 				return false, nil
@@ -172,9 +172,9 @@ func (p *Pauser) PauseFirst(ctx context.Context, nodes []*graph.Node) ([]*graph.
 	return p.changeOwn(ctx, p.First(nodes), p.pause(ctx, p.rows.PauseFirst))
 }
 
-// switched returns the nodes that have a switch of their own, except for Clusters, in the order in
+// Switched returns the nodes that have a switch of their own, except for Clusters, in the order in
 // which a release unsets them.
-func (p *Pauser) switched(nodes []*graph.Node) []*graph.Node {
+func (p *Pauser) Switched(nodes []*graph.Node) []*graph.Node {
 	order := func(n *graph.Node) int { return p.rows.Row(n.GroupKind()).Pause.Order() }
 	switched := slices.DeleteFunc(slices.Clone(nodes), func(n *graph.Node) bool {
 		return n.GroupKind() == capi.Cluster || order(n) == 0

@@ -17,8 +17,8 @@ import (
 )
 
 // This file reports what somebody does on the source meanwhile. What is created for a unit after
-// its snapshot, such as a MachineDeployment that a GitOps controller applies, is not moved. It stays
-// on the source, and is reported when the unit is retired.
+// its snapshot, such as a MachineDeployment that a GitOps controller applies, is not moved. It
+// stays on the source, and is reported when the unit is retired.
 
 // labelPath is the path of LabelClusterName in the metadata of an object.
 const labelPath = `labels.cluster\.x-k8s\.io/cluster-name`

@@ -160,6 +160,7 @@ func TestAPIMoveOfHosts(t *testing.T) {
 	t.Run("RolledBackLeavesWhatTheTargetUses", testHostAtWorkOnTheTarget)
 	t.Run("RolledBackEarlyLeavesWhatTheTargetUses", testHostOfAnotherMove)
 	t.Run("LeavesOutWhatCameIntoUse", testHostThatCameIntoUse)
+	t.Run("UnpausesWhatIsReleasedMeanwhile", testHostThatIsReleased)
 	t.Run("UnpausesThemWhenNothingIsLeftToMove", testHostsOfDeletedUnits)
 	t.Run("UnpausesThemAfterACrashAsWell", testHostsOfDeletedUnitsAfterACrash)
 }
@@ -347,6 +348,39 @@ func testHostThatCameIntoUse(t *testing.T) {
 	must(t, err)
 	if st.target[fx.freeHost()] != nil {
 		t.Error("it is on the target")
+	}
+}
+
+// testHostThatIsReleased: the Machine of a host goes after its workload cluster was locked, so that
+// the host is free by the time at which it is paused. Nothing moves it, and it does not stay paused
+// on the source, where others look for a free one.
+func testHostThatIsReleased(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	fx := newFixture(t, "hosts-released")
+	fx.makeHosts()
+	host := fx.freeHost()
+	host.Name = usedHost
+	o := fx.order(doMove).restrict(fx.namespace, classyUnits[0])
+	e := fx.carryOut(o, catalog.Failed, fx.beginning(classyUnits[0], "pause", func() error {
+		return fx.tryChange(fx.at, host, func(u *unstructured.Unstructured) {
+			u.SetOwnerReferences(nil)
+			unstructured.RemoveNestedField(u.Object, "spec", "consumerRef")
+		})
+	}))
+	if !slices.ContainsFunc(e.Findings, func(f string) bool {
+		return strings.Contains(f, usedHost+" does not belong to it any more")
+	}) {
+		t.Errorf("findings: %q", e.Findings)
+	}
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	if paused := fx.hostsPaused(); slices.Contains(paused, usedHost) {
+		t.Errorf("%v are paused on the source", paused)
+	}
+	for ref := range fx.live(fx.at) {
+		if unitName(ref.Name) == classyUnits[0] && ref.Name != usedHost { // which names what it has, too
+			t.Errorf("%s is left on the source", ref)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -173,6 +174,23 @@ func (m *run) lockHolder(ctx context.Context, cluster object.Ref) (holder string
 		return false, nil
 	})
 	return holder, err
+}
+
+// checkLock returns a *LockedError unless this run or an earlier one holds the lock of a unit, or
+// its Cluster is gone from the source. It also returns an error when another host has taken over.
+func (m *run) checkLock(ctx context.Context, unit string) error {
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return err
+	}
+	holder, err := m.lockHolder(ctx, ref)
+	switch {
+	case apierrors.IsNotFound(err):
+		return m.Journal.Alive(ctx)
+	case err != nil:
+		return err
+	}
+	return errors.Join(m.mayHold(unit, holder), m.Journal.Alive(ctx))
 }
 
 // locked reports whether any run of this operation holds the lock of a source Cluster.

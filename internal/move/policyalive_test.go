@@ -16,6 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // policies is an API server in memory for a policy and its list. By kind, it has one object each.
@@ -107,5 +108,53 @@ func TestAHostThatWakesUpInItsLockTakesTheListBack(t *testing.T) {
 	listed, _, _ := unstructured.NestedStringMap(server.objects["ConfigMap"].Object, "data")
 	if !isFenced(err) || len(listed) != 1 || listed["ns.b"] == "" {
 		t.Errorf("listed %v, %v", listed, err)
+	}
+}
+
+// TestI2AHostThatWakesUpInARetirementRemovesNothing more: another host may have brought the
+// workload cluster back to the source. An object that has changed there since is removed only under
+// the lock of its Cluster, unless that is gone.
+func TestI2AHostThatWakesUpInARetirementRemovesNothing(t *testing.T) {
+	k := kube.Kind{GroupKind: capi.Cluster, Version: "v1beta2", Resource: "clusters", Namespaced: true}
+	_, lost := takenOver(t)
+	m := &run{Options: Options{Journal: lost}}
+	if err := m.remove(t.Context(), &batch{}, k, restore.Object{}, objectState{}); !isFenced(err) {
+		t.Errorf("it removes an object: %v", err)
+	}
+
+	_, alive := newJournal(t, catalog.Options{})
+	server := &policies{objects: map[string]*unstructured.Unstructured{}}
+	m.pauser = fence.NewPauser(server, server, []kube.Kind{k}, nil)
+	isLocked := func(err error) bool {
+		_, is := errors.AsType[*LockedError](err)
+		return is
+	}
+	for _, tt := range []struct {
+		holder  string // of the lock of the Cluster; "" means that it has none
+		there   bool
+		journal *catalog.Journal
+		want    func(error) bool // nil for no error
+	}{
+		{"id/3", true, alive, nil},
+		{"id/3", true, lost, isFenced},
+		{"id/4", true, alive, isLocked},
+		{"other/1", true, alive, isLocked},
+		{"", true, alive, isLocked},
+		{"", false, alive, nil},
+		{"", false, lost, isFenced},
+	} {
+		m.Operation, m.Attempt, m.Journal = "id", 3, tt.journal
+		delete(server.objects, k.Kind)
+		if tt.there {
+			cluster := &unstructured.Unstructured{Object: map[string]any{}}
+			if tt.holder != "" {
+				capi.Annotate(cluster.Object, capi.AnnotationOperation, tt.holder)
+			}
+			server.objects[k.Kind] = cluster
+		}
+		if err := m.checkLock(t.Context(), "ns/a"); err == nil != (tt.want == nil) ||
+			err != nil && !tt.want(err) {
+			t.Errorf("%+v: %v", tt, err)
+		}
 	}
 }

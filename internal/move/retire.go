@@ -38,6 +38,9 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit,
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
+		if err := m.stillMoved(ctx, u); err != nil {
+			return err
+		}
 		if err := recordKept(ctx, h, b, u); err != nil {
 			return err
 		}
@@ -129,6 +132,10 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 // it. So is a shared object that differs from that of the target.
 func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Object,
 	was objectState) error {
+	// The host may have been suspended, and another one gone on with the operation meanwhile.
+	if err := m.Journal.Alive(ctx); err != nil {
+		return err
+	}
 	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, knownOf(o, was),
 		func(live *unstructured.Unstructured) error { return m.mayRemove(ctx, b, o, live) })
 	kept, differs := errors.AsType[*keptError](err)
@@ -165,6 +172,7 @@ func knownOf(o restore.Object, was objectState) (known metav1.ObjectMeta) {
 
 // mayRemove checks an object right before its removal: it must be the one that was copied, nobody
 // may have written what the target does not have, and a Cluster must be paused and carry the lock.
+// The Cluster of another object carries it, too, unless it is gone: what changed may be at work.
 func (m *run) mayRemove(ctx context.Context, b *batch, o restore.Object,
 	live *unstructured.Unstructured) error {
 	was := b.Source[o.Ref.String()]
@@ -178,7 +186,11 @@ func (m *run) mayRemove(ctx context.Context, b *batch, o restore.Object,
 		}
 		return err
 	}
-	if o.GroupKind() == capi.Cluster {
+	if o.GroupKind() != capi.Cluster {
+		if err := m.checkLock(ctx, was.Unit); err != nil {
+			return err
+		}
+	} else {
 		if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused {
 			return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
 		}

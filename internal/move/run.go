@@ -77,6 +77,8 @@ type run struct {
 	// records that this wrote.
 	returned map[string]bool
 	epochs   map[string]int64
+	// released are the UIDs of Clusters on the target, of the units that are well there.
+	released map[string]string
 	// unarmed are the units for which the policy of the source could not be armed; "" stands for all.
 	unarmed map[string]bool
 }
@@ -118,6 +120,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		pausedAt: map[string]time.Time{}, returned: map[string]bool{}, together: map[string][]string{},
 		switched: map[string]map[string]*graph.Node{},
 		unarmed:  map[string]bool{},
+		released: map[string]string{},
 		epochs:   map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},

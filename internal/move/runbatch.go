@@ -124,7 +124,10 @@ func (m *run) carryOver(ctx context.Context, b *batch, todo *restore.Plan, f *fl
 				defer m.mu.Unlock()
 				m.results.byShared[u.Name] = true
 			},
-			OnHealthy: func(u restore.Unit) {
+			OnHealthy: func(u restore.Unit, cluster string) {
+				m.mu.Lock()
+				m.released[u.Name] = cluster
+				m.mu.Unlock()
 				mu.Lock()
 				defer mu.Unlock()
 				healthy = append(healthy, u)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -33,8 +35,9 @@ type batchSnapshot struct {
 
 // snapshotPaused is takeSnapshot for units that are paused, whose objects their group knows. The
 // snapshot may show further ones, which came since their unit was locked: they are paused as well,
-// and it is created again. It returns the units that the snapshot shows paused; the others have
-// failed. ctx ends when a unit was paused for too long, and whole with the run.
+// and it is created again. A unit that one has left fails. It returns the units that the snapshot
+// shows paused; the others have failed. ctx ends when a unit was paused for too long, and whole
+// with the run.
 func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused []object.Ref,
 	of *readyGroup) (r *batchSnapshot, paused []string, err error) {
 	paused = units
@@ -50,12 +53,18 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 				}
 			}
 		}
-		if len(came) == 0 {
+		left, err := m.leavers(ctx, r.Live.Graph, of, paused)
+		if err != nil {
+			return nil, paused, err
+		}
+		if len(came)+len(left) == 0 {
 			break
 		}
 		from := m.pausedLook(of, paused)
 		paused = m.all(whole, paused, func(unit string) error {
 			switch n := came[unit]; {
+			case left[unit] != nil:
+				return &ChangedError{Why: left[unit].Ref.String() + " does not belong to it any more"}
 			case n == nil:
 				return nil
 			case try == snapshotTries:
@@ -69,6 +78,35 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 		})
 	}
 	return r, paused, nil
+}
+
+// leavers returns, by unit, an object that was paused with the unit, since it belonged to it when
+// that was locked, and does not any more: a host that was released meanwhile, say. Nothing moves it
+// with the unit, and nobody else would unpause it. What is gone is none.
+func (m *run) leavers(ctx context.Context, g *graph.Graph, of *readyGroup, units []string) (
+	map[string]*graph.Node, error) {
+	left := map[string]*graph.Node{}
+	for _, unit := range units {
+		known := m.known(of, unit)
+		for _, n := range append(m.pauser.Switched(known), m.pauser.First(known)...) {
+			if !isNewcomer(nodesOf(g, unit))(n) {
+				continue
+			}
+			k, served := kube.FindKind(m.Source.Kinds, n.GroupKind())
+			if !served {
+				continue
+			}
+			live, err := m.Source.Reader.Get(ctx, k, n.Namespace, n.Name)
+			switch {
+			case apierrors.IsNotFound(err):
+			case err != nil:
+				return nil, fmt.Errorf("read %s: %w", n.Ref, err)
+			case string(live.GetUID()) == n.UID && live.GetDeletionTimestamp() == nil:
+				left[unit] = n
+			}
+		}
+	}
+	return left, nil
 }
 
 // takeSnapshot creates the snapshot that a batch is copied from, verifies its structure in the

@@ -166,9 +166,10 @@ func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, change
 // pause pauses a unit of the source that is locked, and waits for the acknowledgements of the
 // objects that it had then; snapshotPaused looks for others. What PauseFirst has paused comes
 // first, while the workload cluster is at work, and the units of a batch wait for each other before
-// their Clusters are paused.
+// their Clusters are paused. That may take a minute: when the run is to end by then, nothing is.
 func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *meeting) error {
 	defer together.leave(unit)
+	run := ctx // the context of the step does not end with it
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		if err := beginSince(ctx, h); err != nil {
 			return err
@@ -194,7 +195,7 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		}
 		followed := m.pauser.Follow(ctx, nodes)
 		defer followed.Close()
-		if err := together.wait(ctx, unit); err != nil {
+		if err := errors.Join(together.wait(run, unit), context.Cause(run)); err != nil {
 			return err
 		}
 		m.startClock(unit)

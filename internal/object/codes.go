@@ -122,6 +122,7 @@ const (
 	CodeNotPaused          Code = "not-paused"
 	CodePauseEnded         Code = "pause-ended"
 	CodeChangedLate        Code = "changed-late"
+	CodeNotOnTarget        Code = "not-on-target"
 	CodeNotWorking         Code = "not-working"
 	CodeDeletedOnSource    Code = "deleted-on-source"
 	CodeCreatedOnSource    Code = "created-on-source"

@@ -93,6 +93,17 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"Find out who wrote it: a user, or a tool that still applies to the source.",
 		},
 		{
+			Code: CodeNotOnTarget, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "The workload cluster was well on the target after its release, and is not there any " +
+				"more, or is paused there by an operation, or is another one. Its copy on the source stays, " +
+				"paused: it may be the only one that is left.",
+			Next: "Find out what happened on the target: a restore of its etcd from an older backup, " +
+				"somebody who deleted the Cluster, or another operation, which has to end first. When the " +
+				"target has lost it, bring it to work on the source again as `docs/move.md` says for a " +
+				"target that is gone for good. When it was deleted on purpose, forget the operation: its " +
+				"copy on the source is harmless as long as nobody unpauses it.",
+		},
+		{
 			Code: CodeNotWorking, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A Cluster was given back on the source, but its controllers have not " +
 				"reconciled it yet.",

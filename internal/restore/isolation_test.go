@@ -129,7 +129,7 @@ func TestAClassThatIsNotReconciledBlocksItsUsersOnly(t *testing.T) {
 		x := newTrial(t, twoTenants(t), newMemory(t, "target"))
 		x.tuning.Wait, x.tuning.Concurrency = 20*time.Second, 1
 		var blocked string
-		x.hooks.OnHealthy = func(u Unit) {
+		x.hooks.OnHealthy = func(u Unit, _ string) {
 			if class := x.target.get(t, classOne); class != nil {
 				blocked = u.Name
 			}

@@ -84,6 +84,31 @@ func TestWithStatusLeavesPausedInTheListOfItsContract(t *testing.T) {
 	}
 }
 
+// TestMovedFieldsAreNotThoseOfOurPauses: on a copy they would say that it was paused, or released,
+// since it was created, so that a rollback from marks would leave it.
+func TestMovedFieldsAreNotThoseOfOurPauses(t *testing.T) {
+	const machine = `{"manager":"m","operation":"Update","fieldsV1":{"f:spec":{"f:paused":{}}}}`
+	source := decoded(t, `{"apiVersion":"v1","kind":"Cluster","metadata":{"name":"a","managedFields":[
+		`+machine+`,
+		{"manager":"mgmtd","operation":"Update","fieldsV1":{"f:spec":{"f:paused":{}},
+			"f:metadata":{"f:annotations":{".":{},"f:mgmtd.dev/was-paused":{},"f:mgmtd.dev/epoch":{},
+				"f:mgmtd.dev/operation":{},"f:cluster.x-k8s.io/paused":{}}}}},
+		{"manager":"mgmtd","operation":"Update","fieldsV1":{"f:spec":{"f:paused":{},"f:text":{}},
+			"f:metadata":{"f:annotations":{".":{},"f:mgmtd.dev/workload-id":{},
+				"f:mgmtd.dev/fenced":{}}}}}]}}`)
+	before := source.DeepCopy()
+	want := decoded(t, `{"apiVersion":"v1","kind":"Cluster","metadata":{"name":"a","managedFields":[
+		`+machine+`,
+		{"manager":"mgmtd","operation":"Update","fieldsV1":{"f:spec":{"f:text":{}},
+			"f:metadata":{"f:annotations":{".":{},"f:mgmtd.dev/workload-id":{}}}}}]}}`)
+	if got := movedFields(source, source); !reflect.DeepEqual(got, managedFields(want)) {
+		t.Errorf("%v", got)
+	}
+	if !reflect.DeepEqual(source, before) {
+		t.Error("the source is changed")
+	}
+}
+
 func TestMovedFieldsFollowOwners(t *testing.T) {
 	source := decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a",
 		"ownerReferences":[{"apiVersion":"x/v1","kind":"O","name":"o","uid":"old-uid"}],

@@ -157,8 +157,9 @@ type Hooks struct {
 	// OnWell is called for each released unit once it has passed post-flight but for the objects of
 	// controllers that reconcile seldom (capi.Row.RateLimited). It may be nil.
 	OnWell func(u Unit)
-	// OnHealthy is called for each unit that passed post-flight.
-	OnHealthy func(u Unit)
+	// OnHealthy is called for each unit that passed post-flight, with the UID that its Cluster has on
+	// the target, also for one that passed in an earlier run.
+	OnHealthy func(u Unit, cluster string)
 	// Seldom holds the kinds of controllers that reconcile seldom and were seen at work on the target,
 	// by kind (object.GroupKind), for several runs; nil for one run alone. Once a kind is in it, the
 	// post-flight waits for no further acknowledgement of that kind.

@@ -31,7 +31,7 @@ func (r *run) finishUnit(ctx context.Context, u Unit, atWork func()) error {
 		err = r.resumeRemediation(ctx, u)
 	}
 	if err == nil && r.Hooks.OnHealthy != nil {
-		r.Hooks.OnHealthy(u)
+		r.Hooks.OnHealthy(u, r.clusterUID(u))
 	}
 	return r.unhealthy(ctx, u, err)
 }

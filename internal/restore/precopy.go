@@ -45,6 +45,16 @@ func (r *run) createdUIDs(u Unit) map[object.Ref]string {
 	return uids
 }
 
+// clusterUID returns the UID on the target of the Cluster of a unit.
+func (r *run) clusterUID(u Unit) string {
+	for _, o := range u.Objects {
+		if o.GroupKind() == capi.Cluster {
+			return r.uid(o.Ref)
+		}
+	}
+	return ""
+}
+
 // currentObjects remembers which objects are as the pre-copy has them.
 type currentObjects struct {
 	mu    sync.Mutex

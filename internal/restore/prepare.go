@@ -8,9 +8,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -86,9 +88,9 @@ func sameOwner(ref metav1.OwnerReference, owner object.Ref) bool {
 	return group == owner.Group && ref.Kind == owner.Kind && ref.Name == owner.Name
 }
 
-// movedFields returns the managedFields of source for live. They name owner references by UID, so
-// these UIDs are replaced by those of the owners of live. The entries stay what JSON made of them:
-// GetManagedFields would encode and decode the fields of each.
+// movedFields returns the managedFields of source for live, without those of our own pauses and
+// marks. They name owner references by UID, so these UIDs are replaced by those of the owners of
+// live. The entries stay what JSON made of them: GetManagedFields would encode and decode each.
 func movedFields(source, live *unstructured.Unstructured) []any {
 	var uids []string // pairs of an old and a new one
 	for _, was := range source.GetOwnerReferences() {
@@ -98,7 +100,7 @@ func movedFields(source, live *unstructured.Unstructured) []any {
 			}
 		}
 	}
-	fields := managedFields(source)
+	fields := withoutOwn(managedFields(source))
 	if len(uids) == 0 {
 		return fields
 	}
@@ -113,6 +115,61 @@ func movedFields(source, live *unstructured.Unstructured) []any {
 		moved = append(moved, e)
 	}
 	return moved
+}
+
+// passing are the annotations that operations of ours write for as long as they last, or for one
+// management cluster.
+var passing = []string{capi.AnnotationOperation, capi.AnnotationEpoch, capi.AnnotationFenced,
+	capi.AnnotationWasPaused}
+
+// withoutOwn returns entries of managedFields without the fields that operations of ours write to a
+// source: its switches and our marks. On a copy they would say that it was paused or released since
+// it was created (pausedSince).
+func withoutOwn(fields []any) []any {
+	if !slices.ContainsFunc(fields, isOwn) {
+		return fields
+	}
+	var out []any
+	for _, e := range fields {
+		if !isOwn(e) {
+			out = append(out, e)
+			continue
+		}
+		entry := runtime.DeepCopyJSON(e.(map[string]any)) //nolint:forcetypeassert // isOwn
+		set, _ := entry["fieldsV1"].(map[string]any)
+		for name := range annotationsIn(set) {
+			annotation := strings.TrimPrefix(name, "f:")
+			if slices.Contains(passing, annotation) || capi.PausesObject(annotation) {
+				unstructured.RemoveNestedField(set, "f:metadata", "f:annotations", name)
+			}
+		}
+		unstructured.RemoveNestedField(set, "f:spec", "f:paused")
+		if removeEmpty(set); len(set) > 0 {
+			out = append(out, entry)
+		}
+	}
+	return out
+}
+
+// isOwn reports whether an entry of managedFields is that of a write of ours which is no creation.
+func isOwn(e any) bool {
+	entry, ok := e.(map[string]any)
+	return ok && entry["manager"] == kube.DefaultFieldManager
+}
+
+func annotationsIn(set map[string]any) map[string]any {
+	annotations, _, _ := unstructured.NestedMap(set, "f:metadata", "f:annotations")
+	return annotations
+}
+
+// removeEmpty removes the parents of which nothing is left but themselves.
+func removeEmpty(set map[string]any) {
+	for _, path := range [][]string{{"f:metadata", "f:annotations"}, {"f:metadata"}, {"f:spec"}} {
+		left, found, _ := unstructured.NestedMap(set, path...)
+		if delete(left, "."); found && len(left) == 0 {
+			unstructured.RemoveNestedField(set, path...)
+		}
+	}
 }
 
 // renamed returns a set of fields with replacements in all of its names.
