@@ -54,6 +54,8 @@ func (p *program) listen(ctx context.Context, c *connection, id string) *silence
 }
 
 func (s *silence) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.last, s.wait = time.Now(), firstSilence
 	s.timer = time.AfterFunc(s.wait, s.tell)
 }

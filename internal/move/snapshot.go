@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -53,7 +55,7 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 				}
 			}
 		}
-		left, err := m.leavers(ctx, r.Live.Graph, of, paused)
+		left, err := m.leavers(ctx, r.Live.Graph, paused)
 		if err != nil {
 			return nil, paused, err
 		}
@@ -83,30 +85,48 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 // leavers returns, by unit, an object that was paused with the unit, since it belonged to it when
 // that was locked, and does not any more: a host that was released meanwhile, say. Nothing moves it
 // with the unit, and nobody else would unpause it. What is gone is none.
-func (m *run) leavers(ctx context.Context, g *graph.Graph, of *readyGroup, units []string) (
+func (m *run) leavers(ctx context.Context, g *graph.Graph, units []string) (
 	map[string]*graph.Node, error) {
 	left := map[string]*graph.Node{}
 	for _, unit := range units {
-		known := m.known(of, unit)
-		for _, n := range append(m.pauser.Switched(known), m.pauser.First(known)...) {
-			if !isNewcomer(nodesOf(g, unit))(n) {
+		m.mu.Lock()
+		nodes := slices.Collect(maps.Values(m.switched[unit]))
+		m.mu.Unlock()
+		isGone := isNewcomer(nodesOf(g, unit))
+		for _, n := range append(m.pauser.Switched(nodes), m.pauser.First(nodes)...) {
+			if !isGone(n) {
 				continue
 			}
-			k, served := kube.FindKind(m.Source.Kinds, n.GroupKind())
-			if !served {
-				continue
+			live, err := read(ctx, m.Source, n.Ref)
+			if err != nil {
+				return nil, err
 			}
-			live, err := m.Source.Reader.Get(ctx, k, n.Namespace, n.Name)
-			switch {
-			case apierrors.IsNotFound(err):
-			case err != nil:
-				return nil, fmt.Errorf("read %s: %w", n.Ref, err)
-			case string(live.GetUID()) == n.UID && live.GetDeletionTimestamp() == nil:
+			if live != nil && string(live.GetUID()) == n.UID {
 				left[unit] = n
 			}
 		}
 	}
 	return left, nil
+}
+
+// read reads an object of a management cluster. It is nil when it is not there.
+func read(ctx context.Context, mgmt Mgmt, ref object.Ref) (live *unstructured.Unstructured,
+	err error) {
+	k, served := kube.FindKind(mgmt.Kinds, ref.GroupKind())
+	if !served {
+		return nil, nil
+	}
+	err = kube.Retry(ctx, func() error {
+		live, err = mgmt.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", ref, err)
+	}
+	return live, nil
 }
 
 // takeSnapshot creates the snapshot that a batch is copied from, verifies its structure in the

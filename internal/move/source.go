@@ -195,8 +195,11 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		}
 		followed := m.pauser.Follow(ctx, nodes)
 		defer followed.Close()
-		if err := errors.Join(together.wait(run, unit), context.Cause(run)); err != nil {
+		if err := together.wait(run, unit); err != nil {
 			return err
+		}
+		if run.Err() != nil {
+			return context.Cause(run)
 		}
 		m.startClock(unit)
 		if err := recordSince(ctx, h, m.pausedFrom(unit)); err != nil {

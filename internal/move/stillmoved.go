@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -47,20 +44,17 @@ func (m *run) stillMoved(ctx context.Context, u restore.Unit) error {
 	if err != nil {
 		return err
 	}
-	k, served := kube.FindKind(m.Target.Kinds, capi.Cluster)
-	if !served {
-		return &NotOnTargetError{"its API of Clusters is gone"}
+	live, err := read(ctx, m.Target, ref)
+	if err != nil {
+		return fmt.Errorf("look whether the target still has it: %w", err)
 	}
-	live, err := m.Target.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	m.mu.Lock()
 	uid := m.released[u.Name]
 	m.mu.Unlock()
 	switch {
-	case apierrors.IsNotFound(err):
+	case live == nil:
 		return &NotOnTargetError{"its Cluster is not there any more"}
-	case err != nil:
-		return fmt.Errorf("read its Cluster on the target: %w", err)
-	case !again && uid != "" && string(live.GetUID()) != uid:
+	case uid != "" && string(live.GetUID()) != uid && !again && !m.accepted[u.Name]:
 		return &NotOnTargetError{"another Cluster of this name is there now"}
 	case live.GetDeletionTimestamp() != nil:
 		return &NotOnTargetError{"its Cluster is being deleted there"}

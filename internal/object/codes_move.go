@@ -101,7 +101,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"somebody who deleted the Cluster, or another operation, which has to end first. When the " +
 				"target has lost it, bring it to work on the source again as `docs/move.md` says for a " +
 				"target that is gone for good. When it was deleted on purpose, forget the operation: its " +
-				"copy on the source is harmless as long as nobody unpauses it.",
+				"copy on the source is harmless as long as nobody unpauses it. When it is another Cluster " +
+				"that is right, such as one that was restored there, accept it, and resume.",
 		},
 		{
 			Code: CodeNotWorking, Area: AreaRun, Severities: []Severity{Warning},
