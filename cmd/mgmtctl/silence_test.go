@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +19,19 @@ func TestSilenceIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
 		begun := time.Now()
+		var mu sync.Mutex
 		paused := map[string]time.Time{}
-		s := &silence{pausedSince: func() map[string]time.Time { return paused },
+		pause := func(unit string) {
+			mu.Lock()
+			defer mu.Unlock()
+			paused[unit] = time.Now()
+		}
+		s := &silence{
+			pausedSince: func() map[string]time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				return maps.Clone(paused)
+			},
 			say: func(format string, args ...any) {
 				said = append(said, time.Since(begun).String()+": "+fmt.Sprintf(format, args...))
 			}}
@@ -31,12 +44,12 @@ func TestSilenceIsExplained(t *testing.T) {
 		step("pause-pools", "begun", "")
 		step("pause-pools", "done", "")
 		step("pause", "begun", "a/b")
-		paused["a/b"] = time.Now()
+		pause("a/b")
 		time.Sleep(50 * time.Second) // said after 15 and after 45 s
 		step("pause", "done", "a/b")
 		for _, name := range []string{"c", "d", "e"} {
 			step("lock", "begun", "a/"+name)
-			paused["a/"+name] = time.Now()
+			pause("a/" + name)
 		}
 		step("retire", "undoing", "a/z")
 		time.Sleep(16 * time.Second)
