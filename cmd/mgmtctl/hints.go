@@ -81,7 +81,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeHeld:                "mgmtctl operation list; --force held unpauses it as it was",
 	object.CodeFenceUnacknowledged: "then restore with --force fence-unacknowledged",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force " +
-		"locked when that operation and its catalog are lost",
+		"locked when that operation, its catalog and its mirror are lost",
 	object.CodeOwnershipFromCopy: "--force ownership-from-copy when the origin is lost",
 	object.CodeProvisioning:      "--force provisioning takes the risk",
 	object.CodeUpdatingInPlace:   "--force updating-in-place when the source works on none of them",

@@ -9,8 +9,8 @@ func newOperation(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   nounOperation,
 		Short: "Show what ran and what runs; stop it, go on with it, undo it",
-		Long: `List and show operations, which are the runs of snapshot, restore, move, verify and
-prune; stop one, resume one that stopped, accept a workload cluster as it is, undo a
+		Long: `List and show operations, which are the runs of snapshot, restore, move, verify, prune
+and copy; stop one, resume one that stopped, accept a workload cluster as it is, undo a
 restore or a move; forget one.
 
 Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.

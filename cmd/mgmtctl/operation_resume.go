@@ -25,12 +25,13 @@ Does not change: what is done already.
 
 Standalone it needs the flags of the command that began it: for a restore --store,
 --target-kubeconfig, and --identity and --trusted-key (or --plain); for a move --store,
---source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+--source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain), and
+--identity when somebody has changed or deleted on the source what was handed over.
 
 With --without-source, of a move whose source does not answer: the source is not dialled, and the
 workload clusters that were handed over are released on the target, from the snapshot in the store,
 which needs --identity. It ends with exit code 4: the next resume, once the source answers, removes
-them there. Those that were not handed over stay paused on both sides. Standalone it needs --store,
+them there. Those that were not handed over stay as they are. Standalone it needs --store,
 --target-kubeconfig, and --identity, --trusted-key, --recipient and --signing-key (or --plain).
 
 An operation that was begun with --resource-modifiers is resumed with the same file: it is stored

@@ -94,7 +94,7 @@ func (fx *fixture) moveHeldBack(t *testing.T, unit string, held object.Ref,
 	onStep func(context.Context, catalog.StepRecord) error) {
 	t.Helper()
 	o := fx.order(doMove)
-	o.MaxPause = 20 * time.Second
+	o.MaxPause = 40 * time.Second // the others must not take as long, on a machine that is busy
 	e := fx.carryOut(o, catalog.Failed, onStep)
 	if !strings.Contains(e.Message, "its provider holds the move back") {
 		t.Errorf("it ended with: %s", e.Message)

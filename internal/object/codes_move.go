@@ -30,8 +30,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeLocked, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "Another operation works on the workload cluster, or died there. A free " +
 				"BareMetalHost that it has paused is left out.",
-			Next: "Resume that operation or roll it back. Override this only when the operation " +
-				"and its catalog are lost.",
+			Next: "Resume that operation or roll it back, from its mirror in the store when its host is " +
+				"lost. Override this only when the mirror is lost as well.",
 		},
 		{
 			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
