@@ -12,9 +12,9 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// TestSilenceIsExplained: while a store hangs, there are no events, and a workload cluster may be
-// paused. Whoever watches reads what is waited for, and for how long it was paused; not again and
-// again, and not once the run has ended.
+// TestSilenceIsExplained: while a store hangs, an operation has no events. mgmtctl prints the steps
+// that run and how long workload clusters have been paused, at growing intervals. It prints nothing
+// once the run has ended.
 func TestSilenceIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string

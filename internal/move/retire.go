@@ -172,7 +172,7 @@ func knownOf(o restore.Object, was objectState) (known metav1.ObjectMeta) {
 
 // mayRemove checks an object right before its removal: it must be the one that was copied, nobody
 // may have written what the target does not have, and a Cluster must be paused and carry the lock.
-// The Cluster of another object carries it, too, unless it is gone: what changed may be at work.
+// For any other object of a unit, the Cluster of the unit must carry the lock, unless it is gone.
 func (m *run) mayRemove(ctx context.Context, b *batch, o restore.Object,
 	live *unstructured.Unstructured) error {
 	was := b.Source[o.Ref.String()]
@@ -186,17 +186,15 @@ func (m *run) mayRemove(ctx context.Context, b *batch, o restore.Object,
 		}
 		return err
 	}
-	if o.GroupKind() != capi.Cluster {
-		if err := m.checkLock(ctx, was.Unit); err != nil {
-			return err
-		}
-	} else {
+	if o.GroupKind() == capi.Cluster {
 		if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused {
 			return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
 		}
 		if err := m.mayWrite(o.Namespace+"/"+o.Name, live); err != nil {
 			return err
 		}
+	} else if err := m.checkLock(ctx, was.Unit); err != nil {
+		return err
 	}
 	return m.mayRemoveUnitObject(ctx, b, o.Ref, live)
 }

@@ -37,9 +37,9 @@ type batchSnapshot struct {
 
 // snapshotPaused is takeSnapshot for units that are paused, whose objects their group knows. The
 // snapshot may show further ones, which came since their unit was locked: they are paused as well,
-// and it is created again. A unit that one has left fails. It returns the units that the snapshot
-// shows paused; the others have failed. ctx ends when a unit was paused for too long, and whole
-// with the run.
+// and it is created again. A unit that an object has left fails. snapshotPaused returns the units
+// that the snapshot shows paused; the others have failed. ctx ends when a unit was paused for too
+// long, and whole with the run.
 func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused []object.Ref,
 	of *readyGroup) (r *batchSnapshot, paused []string, err error) {
 	paused = units
@@ -82,9 +82,9 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 	return r, paused, nil
 }
 
-// leavers returns, by unit, an object that was paused with the unit, since it belonged to it when
-// that was locked, and does not any more: a host that was released meanwhile, say. Nothing moves it
-// with the unit, and nobody else would unpause it. What is gone is none.
+// leavers returns, by unit, an object that was paused with the unit and does not belong to it any
+// more, such as a host that was released after the unit was locked. The move leaves such an object
+// on the source, and only a give-back of the unit unpauses it. An object that is gone is no leaver.
 func (m *run) leavers(ctx context.Context, g *graph.Graph, units []string) (
 	map[string]*graph.Node, error) {
 	left := map[string]*graph.Node{}
@@ -92,9 +92,9 @@ func (m *run) leavers(ctx context.Context, g *graph.Graph, units []string) (
 		m.mu.Lock()
 		nodes := slices.Collect(maps.Values(m.switched[unit]))
 		m.mu.Unlock()
-		isGone := isNewcomer(nodesOf(g, unit))
+		hasLeft := isNewcomer(nodesOf(g, unit))
 		for _, n := range append(m.pauser.Switched(nodes), m.pauser.First(nodes)...) {
-			if !isGone(n) {
+			if !hasLeft(n) {
 				continue
 			}
 			live, err := read(ctx, m.Source, n.Ref)
