@@ -210,14 +210,6 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) (staged bool, err error) 
 	return s.staged, nil
 }
 
-// limit returns the context of what comes before the release of a unit.
-func (r *run) limit(ctx context.Context, u Unit) (context.Context, context.CancelFunc) {
-	if r.Hooks.Limit == nil {
-		return ctx, func() {}
-	}
-	return r.Hooks.Limit(ctx, u)
-}
-
 func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {
 	release, err := r.Journal.State(ctx, releaseStep(u.Name))
 	return unitState{

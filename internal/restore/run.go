@@ -58,15 +58,20 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err := r.prepareRun(ctx); err != nil {
 		return err
 	}
-	waitShared, err := r.restoreShared(ctx)
+	limited, cancel := r.limitAll(ctx)
+	defer cancel()
+	waitShared, err := r.restoreShared(ctx, limited)
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
-		return &IncompleteError{Failed: len(o.Plan.Units), First: err}
+		return r.failAll(ctx, limited, err)
 	}
-	if err := r.dryRun(ctx); err != nil {
-		waitShared()
+	if err := r.dryRun(limited); err != nil {
+		if pastLimit(limited) != nil {
+			err = r.failAll(ctx, limited, err)
+		}
+		waitShared() // it may take minutes
 		return err
 	}
 	result := r.restoreUnits(ctx)

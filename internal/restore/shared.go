@@ -18,9 +18,9 @@ import (
 // restoreShared creates what units share, and checks it. An object that fails blocks the units
 // that need it, and no others. It returns when only controllers of the target are missing, for
 // which each unit waits itself, and wait when they are there, too. An error means that nothing can
-// be restored.
-func (r *run) restoreShared(ctx context.Context) (wait func(), err error) {
-	if err := r.createShared(ctx, sharedWaves(r.Plan, false)); err != nil {
+// be restored. What has to be there before the first unit has the limit of limited.
+func (r *run) restoreShared(ctx, limited context.Context) (wait func(), err error) {
+	if err := r.createShared(limited, sharedWaves(r.Plan, false)); err != nil {
 		return nil, fmt.Errorf("create shared objects: %w", err)
 	}
 	mayBegin := make(chan struct{})
@@ -152,11 +152,11 @@ func (r *run) copies(o Object) []copyOf {
 }
 
 // eachShared runs fn for objects concurrently. One that fails does not stop the others, unless the
-// target does not answer.
+// target does not answer, or the limit of ctx has passed.
 func (r *run) eachShared(ctx context.Context, objects []Object, fn func(o Object) error) error {
 	return r.each(objects, func(o Object) error {
 		err := fn(o)
-		if err == nil || isUnanswered(err) {
+		if err == nil || isUnanswered(err) || pastLimit(ctx) != nil {
 			return err
 		}
 		r.failShared(ctx, o, err)

@@ -124,11 +124,14 @@ func (r *run) checkLock(ctx context.Context, ref object.Ref,
 	return nil
 }
 
-// request sends a request, and again while its failure may pass (kube.Retry). Its errors hold no
-// values of Secrets.
+// request sends a request, and again while its failure may pass (kube.Retry), unless the limit of
+// ctx has passed. Its errors hold no values of Secrets.
 func request(ctx context.Context, gk object.GroupKind, send func() (*unstructured.Unstructured,
 	error)) (obj *unstructured.Unstructured, err error) {
 	err = kube.Retry(ctx, func() (err error) {
+		if err = pastLimit(ctx); err != nil {
+			return err
+		}
 		obj, err = send()
 		return err
 	})
