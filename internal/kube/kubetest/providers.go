@@ -89,31 +89,28 @@ func (s *Servers) InstallProviders(t testing.TB, kinds []string) {
 		if err := s.awaitServed(t.Context(), s.dynamic(t, i), wanted); err != nil {
 			t.Fatal(err)
 		}
-		if err := awaitDiscovered(t.Context(), s.Connect(t, i), wanted); err != nil {
+		if err := awaitDiscovered(t.Context(), s.Connect(t, i), kinds, true); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// awaitDiscovered waits until discovery names the kind of each CRD.
-func awaitDiscovered(ctx context.Context, m *kube.Mgmt, wanted []*unstructured.Unstructured) error {
+// awaitDiscovered waits until discovery names all of kinds ("Kind.group"), or none of them.
+func awaitDiscovered(ctx context.Context, m *kube.Mgmt, kinds []string, all bool) error {
 	for {
-		kinds, err := m.Reader().Kinds(ctx)
+		served, err := m.Reader().Kinds(ctx)
 		if err != nil {
 			return err
 		}
-		found := map[string]bool{}
-		for _, k := range kinds {
-			found[k.GroupKind.String()] = true
-		}
-		missing := slices.IndexFunc(wanted, func(crd *unstructured.Unstructured) bool {
-			return !found[kindOf(crd)]
+		other := slices.IndexFunc(kinds, func(kind string) bool {
+			return all != slices.ContainsFunc(served,
+				func(k kube.Kind) bool { return k.GroupKind.String() == kind })
 		})
-		if missing < 0 {
+		if other < 0 {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("await %s in discovery: %w", wanted[missing].GetName(), ctx.Err())
+			return fmt.Errorf("await %s in discovery: %w", kinds[other], ctx.Err())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
