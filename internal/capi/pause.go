@@ -229,10 +229,11 @@ func (policySwitch) Unset(obj map[string]any, was string) {
 }
 
 // Pause sets the switch of obj's kind, if it has one of its own, and marks in obj what it was. It
-// may run again: a switch that is marked stays as it is. It reports whether it changed anything.
+// may run again: it sets a switch that somebody has unset since, and marks what that one left. It
+// reports whether it changed anything.
 func (t *Table) Pause(obj map[string]any) bool {
 	p := t.RowOf(obj).Pause
-	if PausedByUs(obj) || p.Order() == 0 {
+	if p.Order() == 0 || PausedByUs(obj) && p.IsSet(obj) {
 		return false
 	}
 	Annotate(obj, AnnotationWasPaused, p.Set(obj))
@@ -244,7 +245,7 @@ func (t *Table) Pause(obj map[string]any) bool {
 // at work until the controller has acknowledged that. It may run again, and Unpause gives the
 // annotation back. It reports whether it changed anything.
 func (t *Table) PauseFirst(obj map[string]any) bool {
-	if !t.RowOf(obj).PausesFirst() || PausedByUs(obj) {
+	if !t.RowOf(obj).PausesFirst() || PausedByUs(obj) && PauseByAnnotation.IsSet(obj) {
 		return false
 	}
 	Annotate(obj, AnnotationWasPaused, PauseByAnnotation.Set(obj))
@@ -258,14 +259,17 @@ func (t *Table) Unpause(obj map[string]any) bool {
 		return false
 	}
 	was, _ := annotations(obj)[AnnotationWasPaused].(string)
-	p := t.RowOf(obj).Pause
-	if p.Order() == 0 {
-		// by PauseFirst, or an older version paused the kind: an ExtensionConfig
-		p = PauseByAnnotation
-	}
-	p.Unset(obj, was)
+	t.markedSwitch(obj).Unset(obj, was)
 	Unannotate(obj, AnnotationWasPaused)
 	return true
+}
+
+// markedSwitch returns the switch of obj that has the mark.
+func (t *Table) markedSwitch(obj map[string]any) Pause {
+	if p := t.RowOf(obj).Pause; p.Order() > 0 {
+		return p
+	}
+	return PauseByAnnotation // by PauseFirst, or an older version paused the kind: an ExtensionConfig
 }
 
 // PausesObject reports whether an annotation pauses objects of some kind, or stores what was before
@@ -280,4 +284,10 @@ func PausesObject(annotation string) bool {
 func PausedByUs(obj map[string]any) bool {
 	_, ours := annotations(obj)[AnnotationWasPaused]
 	return ours
+}
+
+// StillPaused reports whether obj is PausedByUs, and its switch is set: who ends such a pause by
+// hand, as the documents of its controller say, leaves the mark.
+func (t *Table) StillPaused(obj map[string]any) bool {
+	return PausedByUs(obj) && t.markedSwitch(obj).IsSet(obj)
 }

@@ -83,6 +83,32 @@ func TestUnpauseLeavesTheSwitchOfOthers(t *testing.T) {
 	}
 }
 
+// TestAPauseThatSomebodyEndsByHandIsNoPause: it leaves the mark. Another pause sets the switch
+// again, and what it gives back is what it has found.
+func TestAPauseThatSomebodyEndsByHandIsNoPause(t *testing.T) {
+	const host = `{"apiVersion":"metal3.io/v1alpha1","kind":"BareMetalHost","metadata":{"name":"a",
+		"annotations":{"x":"y"`
+	var rows *Table
+	for _, was := range []string{"", `,"baremetalhost.metal3.io/paused":"by a user"`} {
+		u := decoded(t, host+was+"}}}")
+		rows.Pause(u)
+		if !rows.StillPaused(u) {
+			t.Fatal("it is not paused")
+		}
+		Unannotate(u, annotationHostPaused)
+		if rows.StillPaused(u) || !PausedByUs(u) {
+			t.Error("without its annotation it counts as paused, or as unmarked")
+		}
+		if !rows.Pause(u) || !rows.StillPaused(u) || rows.Pause(u) {
+			t.Error("it is not paused again, or each time")
+		}
+		rows.Unpause(u)
+		if diff := cmp.Diff(decoded(t, host+"}}}"), u); diff != "" {
+			t.Errorf("it is given back as (-want +got):\n%s", diff)
+		}
+	}
+}
+
 // TestUnpauseOfAKindThatAnOlderVersionPaused: version 0.4 paused ExtensionConfigs.
 func TestUnpauseOfAKindThatAnOlderVersionPaused(t *testing.T) {
 	live := decoded(t, `{"apiVersion":"runtime.cluster.x-k8s.io/v1beta2","kind":"ExtensionConfig",

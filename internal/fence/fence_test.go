@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -241,6 +242,43 @@ func TestLiftTakesAClusterOffTheListThatIsNotFenced(t *testing.T) {
 	}
 	if listed := m.listed(); len(listed) != 2 || listed["ns.again"] != "" {
 		t.Errorf("listed %v", listed)
+	}
+}
+
+// TestAClusterThatStaysOnTheListIsNotLifted: the list cannot be written. The Cluster is at work,
+// and could be paused and never unpaused.
+func TestAClusterThatStaysOnTheListIsNotLifted(t *testing.T) {
+	m := newMemory()
+	listed, moved := m.addCluster("listed", false, nil), m.addCluster("moved", false, nil)
+	f := m.fence()
+	if err := f.Policy.Arm(t.Context(), []Cluster{listed, moved}); err != nil {
+		t.Fatal(err)
+	}
+	m.refuse = func(u *unstructured.Unstructured) error {
+		if u.GetKind() == "ConfigMap" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, u.GetName(), nil)
+		}
+		return nil
+	}
+	r := f.Lift(t.Context(), []Cluster{listed}, nil)
+	if len(r.Lifted) > 0 || len(r.Findings) != 1 || r.Findings[0].Code != object.CodeNotFenced {
+		t.Errorf("lifted %v, findings %v", r.Lifted, r.Findings)
+	}
+}
+
+// TestAnotherWorkloadClusterOfANameIsListedByItsID: the one before it was moved away.
+func TestAnotherWorkloadClusterOfANameIsListedByItsID(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("web", true, fenced(capi.FencedByRecord))
+	f := m.fence()
+	for _, id := range []string{"first", "second"} {
+		c.ID = id
+		if err := f.Policy.Arm(t.Context(), []Cluster{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := m.listed()["ns.web"]; got != "second" {
+		t.Errorf("it is listed as %q", got)
 	}
 }
 

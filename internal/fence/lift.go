@@ -31,16 +31,22 @@ func (f *Fence) Lift(ctx context.Context, clusters []Cluster, stores []Owners) R
 	for i, c := range clusters {
 		refs[i], units[i] = c.Ref, c.Unit()
 	}
+	var onList error // for Clusters that are on the list alone
 	if f.Policy != nil {
-		// Without the right to do it there is most likely no policy; otherwise it denies the lift.
-		_ = f.Policy.Disarm(ctx, refs)
+		// Where it fails for want of a right, there is most likely no policy; otherwise that denies to
+		// unpause a Cluster.
+		onList = f.Policy.Disarm(ctx, refs)
 	}
 	nodes, err := f.nodes(ctx, units)
 	var failed []Cluster
 	for _, c := range clusters {
 		var findings []object.Finding
 		err := err
-		if err == nil {
+		switch {
+		case err != nil:
+		case c.Fenced() == "":
+			err = onList
+		default:
 			findings, err = f.lift(ctx, c, nodes)
 		}
 		if err != nil {
@@ -157,9 +163,6 @@ var errFencedAgain = errors.New("its fence was changed while it was lifted")
 // given back is lifted.
 func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) ([]object.Finding,
 	error) {
-	if c.Fenced() == "" {
-		return nil, nil // it was only on the list
-	}
 	own := slices.DeleteFunc(slices.Clone(nodes),
 		func(n *graph.Node) bool { return n.Unit != c.Unit() })
 	why, findings, err := f.beginLift(ctx, c)

@@ -141,11 +141,12 @@ func (p *Pauser) unpauseOwn(ctx context.Context, nodes []*graph.Node,
 func (p *Pauser) pause(ctx context.Context, set func(obj map[string]any) bool) func(n *graph.Node,
 	obj map[string]any) (bool, error) {
 	return func(n *graph.Node, obj map[string]any) (bool, error) {
+		marked := capi.PausedByUs(obj)
 		changed := set(obj)
 		if p.lock == nil || !capi.PausedByUs(obj) || lockOf(obj) == p.lock.Text {
 			return changed, nil
 		}
-		if !changed { // somebody has set it
+		if marked { // somebody has set it
 			if err := p.lock.May(ctx, n.Unit, lockOf(obj)); err != nil {
 				return false, err
 			}

@@ -129,7 +129,8 @@ func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 	if err := p.change(ctx, p.Alive, func(data map[string]string) bool {
 		changed := false
 		for _, c := range clusters {
-			if data[policyKey(c.Ref)] == lifted {
+			// It may have the id of another workload cluster, which had this name before.
+			if has := data[policyKey(c.Ref)]; has == lifted || has != c.ID {
 				data[policyKey(c.Ref)], changed = c.ID, true
 			}
 		}

@@ -137,7 +137,8 @@ func (fx *fixture) testSameName(t *testing.T) {
 }
 
 // testResurrected: clusterctl creates an object that is being deleted without its deletion
-// timestamp.
+// timestamp. And it looks before its pause alone whether anything is under way: here an update in
+// place begins after the plan.
 func (fx *fixture) testResurrected(t *testing.T) {
 	unit := classyUnits[1] // in a batch with another one
 	like := fx.one("MachineHealthCheck", unit)
@@ -151,13 +152,21 @@ func (fx *fixture) testResurrected(t *testing.T) {
 	must(t, err)
 	ref := like
 	ref.Name = dying.GetName()
+	machine := fx.one("Machine", unit)
+	const update = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
 	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.beginning(unit, "pause", func() error {
+		fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
+			capi.Annotate(u.Object, update, "")
+		})
 		return fx.source().Writer().Delete(t.Context(), k, ref.Namespace, ref.Name, dying.GetUID(), "")
 	}))
-	if !slices.ContainsFunc(e.Findings, func(f string) bool {
-		return strings.HasPrefix(f, string(object.CodeDeleting)+" ") && strings.Contains(f, ref.Name)
-	}) {
-		t.Errorf("findings: %q", e.Findings)
+	for code, name := range map[object.Code]string{object.CodeDeleting: ref.Name,
+		object.CodeUpdatingInPlace: machine.Name} {
+		if !slices.ContainsFunc(e.Findings, func(f string) bool {
+			return strings.HasPrefix(f, string(code)+" ") && strings.Contains(f, name)
+		}) {
+			t.Errorf("findings: %q, without %s", e.Findings, code)
+		}
 	}
 	fx.checkOnSource(t, unit)
 	if _, err := fx.target().Reader().Get(t.Context(), k, ref.Namespace,
@@ -165,6 +174,9 @@ func (fx *fixture) testResurrected(t *testing.T) {
 		t.Errorf("it is on the target: %v", err)
 	}
 	fx.change(fx.at, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
+	fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
+		capi.Unannotate(u.Object, update)
+	})
 	fx.carryOut(fx.order(doMove), catalog.Succeeded, nil)
 	st, err := fx.state()
 	must(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
@@ -99,11 +100,15 @@ func (m *run) leaveGone(ctx context.Context, unit string) bool {
 	if err != nil {
 		return false
 	}
-	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, object.Finding{
-		Severity: object.Warning, Code: object.CodeDeletedOnSource, Ref: ref,
+	f := object.Finding{Severity: object.Warning, Code: object.CodeDeletedOnSource, Ref: ref,
 		Message: "somebody deleted it on the source after the plan: it is not moved, and what was " +
 			"copied of it alone is removed from the target",
-		Hint: "if that was a mistake, restore it from a snapshot"}))
+		Hint: "if that was a mistake, restore it from a snapshot"}
+	if owned, claimed := errors.AsType[*ownership.OwnedError](m.mayReturn(ctx, unit)); claimed {
+		f.Message = "it is gone from the source since the plan, and is left out: " + owned.Error()
+		f.Hint = "work with that management cluster: another operation has taken it there"
+	}
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, f))
 	if unit == m.Tuning.Canary {
 		m.fail(ctx, "", fmt.Errorf("the canary %s was deleted on the source: a resume goes on without it",
 			unit))
@@ -163,15 +168,18 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 }
 
 // unpauseGone is unpauseIn for a unit whose Cluster is gone: what has a switch of its own may be
-// there. Nothing is given back that another management cluster has claimed (I1).
+// there. Nothing is given back that another management cluster has claimed (I1): an operation that
+// took the workload cluster there has removed it here. It denies to create it again.
 func (m *run) unpauseGone(ctx context.Context, h *catalog.StepHandle, cluster object.Ref,
 	nodes []*graph.Node, state catalog.UnitState) error {
 	err := m.mayReturn(ctx, h.Step().Unit)
 	if err == nil {
 		err = m.policy.Allow(ctx, cluster) // somebody may make one of this name
-	}
-	if err == nil {
-		err = m.pauser.UnpauseOwn(ctx, nodes)
+		if err == nil {
+			err = m.pauser.UnpauseOwn(ctx, nodes)
+		}
+	} else if _, claimed := errors.AsType[*ownership.OwnedError](err); claimed {
+		err = nil
 	}
 	if err == nil {
 		err = h.Record(ctx, catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})

@@ -202,15 +202,15 @@ func testMoveTouchesNoMachine(t *testing.T) {
 	}
 }
 
-// pauseHost writes what a pause of ours is to a free host, or takes it away, as somebody else.
+// pauseHost writes what a pause of ours is to a free host, or ends it, as somebody does who knows
+// Metal3 and not us: our mark stays.
 func (fx *fixture) pauseHost(i int, to bool) {
 	fx.t.Helper()
 	fx.change(i, fx.freeHost(), func(u *unstructured.Unstructured) {
-		var rows *capi.Table
 		if to {
-			rows.Pause(u.Object)
+			(*capi.Table)(nil).Pause(u.Object)
 		} else {
-			rows.Unpause(u.Object)
+			capi.Unannotate(u.Object, hostPaused)
 		}
 	})
 }

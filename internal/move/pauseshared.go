@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -73,7 +72,7 @@ func (m *run) notAtWork(ctx context.Context, objects []restore.Object) ([]restor
 		switch {
 		case err != nil:
 			return nil, err
-		case there == nil || capi.PausedByUs(there.Object):
+		case there == nil || m.Rows.StillPaused(there.Object):
 			free = append(free, o)
 			continue
 		}
@@ -165,7 +164,7 @@ func (m *run) changedShared(ctx context.Context, b *batch, ref object.Ref) (stri
 	if err != nil || now == nil {
 		return "", err
 	}
-	if !capi.PausedByUs(now.Object) {
+	if !m.Rows.StillPaused(now.Object) {
 		return "it is not paused any more", nil
 	}
 	was, err := decode(b.contents, ref)

@@ -41,7 +41,7 @@ func (m *run) pools() []restore.Object {
 }
 
 // pausePools pauses the pools, and journals which it paused: one that an earlier move has left
-// paused is not given back by this one.
+// paused is not given back by this one. It sets again what somebody has unset.
 func (m *run) pausePools(ctx context.Context) error {
 	pools := m.pools()
 	if len(pools) == 0 {
@@ -50,10 +50,10 @@ func (m *run) pausePools(ctx context.Context) error {
 	return m.Journal.Do(ctx, pausePoolsStep(m.Attempt), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		return m.changeShared(ctx, pools, func(u *unstructured.Unstructured) (bool, error) {
-			if capi.PausedByUs(u.Object) {
-				return false, nil
+			marked := capi.PausedByUs(u.Object)
+			if changed := m.Rows.Pause(u.Object); marked || !changed {
+				return changed, nil // an earlier run, or an earlier move, has recorded it
 			}
-			m.Rows.Pause(u.Object)
 			err := h.Record(ctx, catalog.Value{Key: refOf(u).String(), Data: pausedByMove})
 			if err == nil {
 				err = h.Sync(ctx) // a rollback on another host has to know it, too
@@ -160,7 +160,8 @@ func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
 	return false, nil
 }
 
-// reportPools reports the pools that are paused on the source when a run ends, and why.
+// reportPools reports the pools that are paused on the source when a run ends, and why, and those
+// whose pause somebody has ended although a user of them was moved.
 func (m *run) reportPools(ctx context.Context) error {
 	paused, err := m.pausedPools(ctx)
 	if err != nil {
@@ -171,14 +172,23 @@ func (m *run) reportPools(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if live == nil || !capi.PausedByUs(live.Object) {
+		if live == nil {
 			continue
 		}
 		moved, err := m.anyMoved(ctx, o.Users)
 		if err != nil {
 			return err
 		}
-		why, hint := whyPoolIsPaused(moved, paused[o.Ref.String()])
+		ours := paused[o.Ref.String()]
+		why, hint := whyPoolIsPaused(moved, ours)
+		if !m.Rows.StillPaused(live.Object) {
+			if !moved || !ours {
+				continue
+			}
+			why, hint = "somebody has ended its pause on the source, which does not know the addresses "+
+				"of what was moved, and may give them to other Machines", "pause it there by the "+
+				"annotation "+capi.AnnotationPaused+", and find out which addresses it has given since"
+		}
 		if err := m.keptShared(ctx, o.Ref, why, hint); err != nil {
 			return err
 		}

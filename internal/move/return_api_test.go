@@ -14,7 +14,8 @@ import (
 
 // TestAPII1RollbackLeavesWhatWasRestoredElsewhere: the host of a move dies when the source is
 // paused. A restore of its snapshot gives one workload cluster to a third management cluster. When
-// the move is rolled back, that one stays paused on the source.
+// the move is rolled back, that one stays paused on the source. Once it is gone from there, as
+// after a move, a rollback comes to its end, and nobody may create it there again.
 func TestAPII1RollbackLeavesWhatWasRestoredElsewhere(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "elsewhere")
@@ -38,5 +39,10 @@ func TestAPII1RollbackLeavesWhatWasRestoredElsewhere(t *testing.T) {
 			t.Errorf("%s: paused is %v", unit, paused)
 		}
 	}
+	fx.report(fx.checkListed(st, []string{restored}, nil))
+	fx.remove(fx.at, func(name string) bool { return unitName(name) == restored })
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	st, err = fx.state()
+	must(t, err)
 	fx.report(fx.checkListed(st, []string{restored}, nil))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -77,6 +78,49 @@ func TestAResumeAsksNothingOfTheOwnersOfWhatIsRolledBack(t *testing.T) {
 		err := m.checkSuspended(t.Context())
 		if _, is := errors.AsType[*ResumedError](err); is != tt.refuses || !is && err != nil {
 			t.Errorf("%s and %s: %v", tt.a, tt.b, err)
+		}
+	}
+}
+
+// TestAnOwnerIsResumedOnceAllOfItHasLeftTheMove: what it applies is at work on the source, as when
+// somebody has deleted a Cluster, or the target refuses it. No rollback comes after such a move.
+func TestAnOwnerIsResumedOnceAllOfItHasLeftTheMove(t *testing.T) {
+	k := kube.Kind{GroupKind: object.GroupKind{Group: "kustomize.toolkit.fluxcd.io",
+		Kind: "Kustomization"}, Version: "v1", Resource: "kustomizations", Namespaced: true}
+	owner := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: "ns", Name: "apps"}
+	for _, tt := range []struct {
+		a, b  catalog.UnitState
+		stays bool
+	}{
+		{catalog.UnitRolledBack, catalog.UnitBlocked, false},
+		{catalog.UnitRetired, catalog.UnitRolledBack, true},
+		{catalog.UnitRolledBack, catalog.UnitPending, true}, // a resume goes on with it
+	} {
+		api := &policies{objects: map[string]*unstructured.Unstructured{k.Kind: {Object: map[string]any{
+			"apiVersion": k.APIVersion(), "kind": k.Kind, "metadata": map[string]any{"namespace": "ns",
+				"name": "apps"}, "spec": map[string]any{}}}}}
+		source := Mgmt{Reader: serve(t, map[string]string{}), Kinds: []kube.Kind{k}}
+		m := &run{Options: Options{Ends: Ends{Source: source}}, Plan: &Plan{Suspend: []Suspension{{Owner: owner, Units: []string{"ns/a", "ns/b"}}}},
+			Units: map[string]catalog.UnitState{"ns/a": tt.a, "ns/b": tt.b}, results: results{
+				retired: map[string]bool{"ns/a": tt.a == catalog.UnitRetired}},
+			pauser: fence.NewPauser(api, api, []kube.Kind{k}, nil)}
+		_, m.Journal = newJournal(t, catalog.Options{})
+		suspended := func() bool {
+			is, _, _ := unstructured.NestedBool(api.objects[k.Kind].Object, "spec", "suspend")
+			return is
+		}
+		err := m.Journal.Do(t.Context(), suspendStep(), func(ctx context.Context,
+			h *catalog.StepHandle) error {
+			return m.suspendOwner(ctx, h, owner)
+		})
+		if err != nil || !suspended() {
+			t.Fatalf("suspended: %t, %v", suspended(), err)
+		}
+		api.objects[k.Kind].SetManagedFields([]metav1.ManagedFieldsEntry{{ // as an API server does
+			Manager: kube.DefaultFieldManager, Operation: metav1.ManagedFieldsOperationUpdate,
+			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:suspend":{}}}`)}})
+		if err := m.resumeLeft(t.Context()); err != nil || suspended() != tt.stays {
+			t.Errorf("%s and %s: suspended: %t, %v", tt.a, tt.b, suspended(), err)
 		}
 	}
 }

@@ -181,6 +181,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	if err == nil {
 		err = errors.Join(m.unpauseLeft(ctx), m.givePoolsBack(ctx, m.hasLeft), m.reportKept(ctx))
 	}
+	if err == nil && m.left() == 0 {
+		err = m.resumeLeft(ctx)
+	}
 	if ctx.Err() == nil {
 		err = errors.Join(err, m.reportPools(ctx))
 	}

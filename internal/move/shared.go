@@ -119,8 +119,8 @@ func (m *run) retireShared(ctx context.Context) error {
 	if err != nil || len(objects) == 0 {
 		return err
 	}
-	// A later run may have further batches, whose units need what is not removed now.
-	step := catalog.Step{Phase: "retire-shared", Wave: len(m.batches)}
+	// Each run has a step of its own: what others needed when an earlier one ended may go now.
+	step := catalog.Step{Phase: "retire-shared", Wave: m.Attempt}
 	err = m.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
 		return retryRefused(ctx, func() error { return m.removeAll(ctx, all, objects) })
 	})

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -86,7 +85,7 @@ func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool,
 		if err != nil {
 			return false, err
 		}
-		atWork := copied != nil && !capi.PausedByUs(copied.Object)
+		atWork := copied != nil && !m.Rows.StillPaused(copied.Object)
 		f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
 			Message: "it stays paused on the target, since " + unit + ", which is not moved, uses it on " +
 				"the source",

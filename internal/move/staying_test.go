@@ -69,16 +69,18 @@ func TestI1APoolThatTheSourceUsesStaysPaused(t *testing.T) {
 		t.Errorf("kept: %v; a Secret: %v; when all move: %v", keeps(stays, pool), keeps(stays, secret),
 			keeps(staying{}, pool))
 	}
-	for mark, want := range map[string]bool{"": false, `"mgmtd.dev/was-paused":"absent"`: true} {
+	const mark = `"mgmtd.dev/was-paused":"absent"`
+	for annotations, want := range map[string]bool{"": false,
+		mark + `,"cluster.x-k8s.io/paused":""`: true, mark: false} { // somebody has ended its pause
 		m.Target = Mgmt{Reader: serve(t, map[string]string{
 			"/apis/ipam.cluster.x-k8s.io/v1beta2/namespaces/ns/inclusterippools/p": `{"apiVersion":
 				"ipam.cluster.x-k8s.io/v1beta2","kind":"InClusterIPPool","metadata":{"namespace":"ns",
-				"name":"p","annotations":{` + mark + `}}}`}), Kinds: []kube.Kind{{GroupKind: pool.GroupKind(),
+				"name":"p","annotations":{` + annotations + `}}}`}), Kinds: []kube.Kind{{GroupKind: pool.GroupKind(),
 			Version: "v1beta2", Resource: "inclusterippools", Namespaced: true}}}
 		clear(stays.kept)
 		for range 2 { // the second one knows it
 			if keeps(stays, pool) != want {
-				t.Errorf("with the annotation %q it stays paused: %v", mark, !want)
+				t.Errorf("with the annotations %q it stays paused: %v", annotations, !want)
 			}
 		}
 	}

@@ -273,6 +273,21 @@ func (m *run) resumeOwners(ctx context.Context, stays func(Suspension) bool) err
 	return errors.Join(errs...)
 }
 
+// resumeLeft gives the owners back, at the end of a move, of which all units have left it: these
+// are at work on the source. Those stay suspended that another move has found so.
+func (m *run) resumeLeft(ctx context.Context) error {
+	if len(m.suspends()) == len(m.Plan.Suspend) || !m.hasSource() {
+		return nil
+	}
+	others, err := m.ownersOfOthers(ctx)
+	if err != nil {
+		return fmt.Errorf("resume GitOps: %w", err)
+	}
+	return m.resumeOwners(ctx, func(s Suspension) bool {
+		return len(m.movedOf(s)) > 0 || len(others[s.Owner]) > 0
+	})
+}
+
 // reportSuspended reports those owners that a run leaves suspended because of some units; nil
 // because reports all.
 func (m *run) reportSuspended(ctx context.Context, because func(Suspension) []string) error {

@@ -1,7 +1,8 @@
 package restore
 
 import (
-	"github.com/tidwall/gjson"
+	"encoding/json"
+	"fmt"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -47,13 +48,16 @@ func (p *planner) checkSharedPause(n *graph.Node) error {
 	if err != nil {
 		return err
 	}
-	mark := gjson.GetBytes(raw, "metadata.annotations."+gjson.Escape(capi.AnnotationWasPaused))
+	var obj map[string]any // with the marks of operations
+	if err := json.Unmarshal(raw, &obj); err != nil {
+		return fmt.Errorf("decode %s: %w", n.Ref, jsonError(err))
+	}
 	switch planned := p.Spec.Only != nil; { // a batch is planned once its objects are paused
-	case !planned && mark.Exists() && !pool: // an ended move may have left a pool paused
+	case !planned && capi.PausedByUs(obj) && !pool: // an ended move may have left a pool paused
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLocked,
 			Message: "an operation that is not at its end has paused it",
 			Hint:    "resume that operation or roll it back"})
-	case planned && !mark.Exists():
+	case planned && !p.rows().StillPaused(obj):
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeNotPaused,
 			Message: "it is not paused on the source: it is new, or somebody ended its pause",
 			Hint:    "move it in another operation"})

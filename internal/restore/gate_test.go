@@ -290,7 +290,10 @@ func TestAHostInWorkBlocksItsUnit(t *testing.T) {
 // operator says so. Without that it is left out, and one that is not paused is left out of a batch.
 func TestAFreeHostThatALostMovePausedIsMovedByForce(t *testing.T) {
 	const mark = `"mgmtd.dev/was-paused":"absent","baremetalhost.metal3.io/paused":"mgmtd.dev"`
-	paused := strings.Replace(freeHost, `"name":"free"`, `"name":"free","annotations":{`+mark+`}`, 1)
+	with := func(annotations string) string {
+		return strings.Replace(freeHost, `"name":"free"`, `"name":"free","annotations":{`+annotations+`}`, 1)
+	}
+	paused := with(mark)
 	for _, tt := range []struct {
 		name, host, force string
 		batch             bool
@@ -305,6 +308,8 @@ func TestAFreeHostThatALostMovePausedIsMovedByForce(t *testing.T) {
 		{name: "paused, in a batch", host: paused, batch: true},
 		{name: "not paused, in a batch", host: freeHost, batch: true, code: object.CodeNotPaused,
 			severity: object.Warning, skipped: true},
+		{name: "unpaused by hand, in a batch", host: with(`"mgmtd.dev/was-paused":"absent"`), batch: true,
+			code: object.CodeNotPaused, severity: object.Warning, skipped: true},
 	} {
 		x, _ := hostTrial(t, tt.host)
 		x.spec.SourceAtWork = true

@@ -342,7 +342,7 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 				return errNotOurs
 			case o.GroupKind() == capi.Cluster && !r.isPausedCopy(live):
 				return &copyAtWorkError{r.unitOf[o.Ref]}
-			case r.Rows.Row(o.GroupKind()).Pause.Gate() != nil && !capi.PausedByUs(live.Object):
+			case r.Rows.Row(o.GroupKind()).Pause.Gate() != nil && !r.Rows.StillPaused(live.Object):
 				return errAtWork
 			}
 			return r.Journal.Alive(ctx) // after the read, as in change
