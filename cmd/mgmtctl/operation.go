@@ -16,7 +16,8 @@ restore or a move; forget one.
 Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.
 
 "latest" is the newest operation of any kind; a daemon also begins snapshots, verifications and
-copies by itself. To resume, roll back and accept, "latest" is the newest move or restore.`,
+copies by itself. To resume, roll back and accept, "latest" is the newest move or restore that did
+not end in pre-flight.`,
 	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p),
 		newOperationResume(p), newOperationAccept(p), newOperationRollback(p),
 		newOperationForget(p))

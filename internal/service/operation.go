@@ -294,7 +294,8 @@ func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOp
 }
 
 // findOperation finds an operation of the catalog; latest is the newest one of some kinds, or of
-// any when none is named.
+// any when none is named. Of some kinds, it is not one that ended in pre-flight, unless all did:
+// that has nothing to go on with, and would hide the one before it, which may.
 func findOperation(ctx context.Context, c *catalog.Catalog, ref string, kinds ...catalog.Kind) (
 	catalog.Operation, error) {
 	if ref != latest {
@@ -306,7 +307,11 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string, kinds ..
 		}
 		return op, err
 	}
-	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: kinds, Limit: 1})
+	most := 1
+	if len(kinds) > 0 {
+		most = 50
+	}
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: kinds, Limit: most})
 	if err != nil {
 		return catalog.Operation{}, err
 	}
@@ -317,7 +322,25 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string, kinds ..
 			Hint: "operations of other hosts are named by their ID; a list that reads the store shows " +
 				"them, too", HintKey: object.HintOperations, err: err}
 	}
+	for _, op := range ops {
+		if planless, err := endedInPreFlight(ctx, c, op); err != nil || !planless {
+			return op, err
+		}
+	}
 	return ops[0], nil
+}
+
+// endedInPreFlight reports whether a move or a restore failed before its plan was stored.
+func endedInPreFlight(ctx context.Context, c *catalog.Catalog, op catalog.Operation) (bool, error) {
+	if op.State != catalog.Failed || op.Changed || op.Kind != catalog.KindMove &&
+		op.Kind != catalog.KindRestore {
+		return false, nil
+	}
+	_, err := c.Plan(ctx, op.ID)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 func ofKinds(kinds []catalog.Kind) string {
