@@ -130,7 +130,7 @@ func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 		changed := false
 		for _, c := range clusters {
 			// It may have the id of another workload cluster, which had this name before.
-			if has := data[policyKey(c.Ref)]; has == lifted || has != c.ID {
+			if has := data[policyKey(c.Ref)]; has == lifted || c.ID != "" && has != c.ID {
 				data[policyKey(c.Ref)], changed = c.ID, true
 			}
 		}

@@ -185,11 +185,6 @@ func (m *run) updateInput(ctx context.Context, r *batchSnapshot, units []string,
 	if in.Findings, err = m.notPaused(r.Live, r.Contents, units); err != nil {
 		return in, err
 	}
-	since, err := m.begunSincePlan(ctx, r, units)
-	if err != nil {
-		return in, err
-	}
-	in.Findings = append(in.Findings, since...)
 	if in.Owners, err = m.ownersOf(ctx, units); err != nil {
 		return in, err
 	}
@@ -289,22 +284,6 @@ func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units
 		}
 	}
 	return findings, nil
-}
-
-// begunSincePlan returns the errors of pre-flight about what is under way in units, now that they
-// are paused: the plan may be hours old, and no acknowledgement of a pause says that a provider, or
-// a runtime extension, is done.
-func (m *run) begunSincePlan(ctx context.Context, r *batchSnapshot, units []string) (
-	[]object.Finding, error) {
-	c := &checker{spec: m.Plan.Spec, contents: r.Contents, graph: r.Live.Graph}
-	for _, n := range r.Live.Graph.Nodes {
-		if slices.Contains(units, n.Unit) && !r.Live.Graph.CapturedOnly(n) {
-			c.nodes = append(c.nodes, n)
-		}
-	}
-	err := errors.Join(checkProvisioning(ctx, c), checkProgress(ctx, c))
-	return slices.DeleteFunc(c.findings,
-		func(f object.Finding) bool { return f.Severity < object.Error }), err
 }
 
 // planned returns the objects that are copied, or found equal on the target.

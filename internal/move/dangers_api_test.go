@@ -152,31 +152,35 @@ func (fx *fixture) testResurrected(t *testing.T) {
 	must(t, err)
 	ref := like
 	ref.Name = dying.GetName()
-	machine := fx.one("Machine", unit)
-	const update = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
-	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.beginning(unit, "pause", func() error {
-		fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
-			capi.Annotate(u.Object, update, "")
-		})
-		return fx.source().Writer().Delete(t.Context(), k, ref.Namespace, ref.Name, dying.GetUID(), "")
-	}))
-	for code, name := range map[object.Code]string{object.CodeDeleting: ref.Name,
-		object.CodeUpdatingInPlace: machine.Name} {
+	found := func(e end, code object.Code, name string) {
+		t.Helper()
 		if !slices.ContainsFunc(e.Findings, func(f string) bool {
 			return strings.HasPrefix(f, string(code)+" ") && strings.Contains(f, name)
 		}) {
 			t.Errorf("findings: %q, without %s", e.Findings, code)
 		}
 	}
+	machine := fx.one("Machine", unit)
+	const update = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
+	e := fx.carryOut(fx.order(doMove), catalog.Failed, fx.beginning(unit, "pause", func() error {
+		fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
+			capi.Annotate(u.Object, update, "")
+		})
+		return nil
+	}))
+	found(e, object.CodeUpdatingInPlace, machine.Name)
+	fx.checkOnSource(t, unit)
+	fx.change(fx.at, machine, func(u *unstructured.Unstructured) { capi.Unannotate(u.Object, update) })
+	e = fx.carryOut(fx.order(doResume), catalog.Failed, fx.beginning(unit, "pause", func() error {
+		return fx.source().Writer().Delete(t.Context(), k, ref.Namespace, ref.Name, dying.GetUID(), "")
+	}))
+	found(e, object.CodeDeleting, ref.Name)
 	fx.checkOnSource(t, unit)
 	if _, err := fx.target().Reader().Get(t.Context(), k, ref.Namespace,
 		ref.Name); !apierrors.IsNotFound(err) {
 		t.Errorf("it is on the target: %v", err)
 	}
 	fx.change(fx.at, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
-	fx.change(fx.at, machine, func(u *unstructured.Unstructured) {
-		capi.Unannotate(u.Object, update)
-	})
 	fx.carryOut(fx.order(doMove), catalog.Succeeded, nil)
 	st, err := fx.state()
 	must(t, err)

@@ -110,7 +110,7 @@ func (m *run) leaveGone(ctx context.Context, unit string) bool {
 	}
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, f))
 	if unit == m.Tuning.Canary {
-		m.fail(ctx, "", fmt.Errorf("the canary %s was deleted on the source: a resume goes on without it",
+		m.fail(ctx, "", fmt.Errorf("the canary %s is gone from the source: a resume goes on without it",
 			unit))
 	}
 	m.mu.Lock()

@@ -259,8 +259,8 @@ func testHostAtWorkOnTheSource(t *testing.T) {
 }
 
 // testHostAtWorkOnTheTarget: a move is rolled back while the copy of a free host is at work on
-// the target, where something uses it. It stays there, with its Secret, and that of the source
-// stays paused. What is not at work is given back.
+// the target, where something uses it. It stays there, and that of the source stays paused. What is
+// not at work is given back.
 func testHostAtWorkOnTheTarget(t *testing.T) {
 	t.Helper()
 	t.Parallel()

@@ -50,9 +50,8 @@ func (m *run) pausePools(ctx context.Context) error {
 	return m.Journal.Do(ctx, pausePoolsStep(m.Attempt), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		return m.changeShared(ctx, pools, func(u *unstructured.Unstructured) (bool, error) {
-			marked := capi.PausedByUs(u.Object)
-			if changed := m.Rows.Pause(u.Object); marked || !changed {
-				return changed, nil // an earlier run, or an earlier move, has recorded it
+			if !m.Rows.Pause(u.Object) {
+				return false, nil // an earlier run has paused it, or an earlier move
 			}
 			err := h.Record(ctx, catalog.Value{Key: refOf(u).String(), Data: pausedByMove})
 			if err == nil {
@@ -161,9 +160,13 @@ func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
 }
 
 // reportPools reports the pools that are paused on the source when a run ends, and why, and those
-// whose pause somebody has ended although a user of them was moved.
+// whose pause somebody has ended since this run has begun, although a user of them was moved.
 func (m *run) reportPools(ctx context.Context) error {
 	paused, err := m.pausedPools(ctx)
+	if err != nil {
+		return err
+	}
+	pausedNow, err := m.Journal.State(ctx, pausePoolsStep(m.Attempt))
 	if err != nil {
 		return err
 	}
@@ -179,10 +182,9 @@ func (m *run) reportPools(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ours := paused[o.Ref.String()]
-		why, hint := whyPoolIsPaused(moved, ours)
+		why, hint := whyPoolIsPaused(moved, paused[o.Ref.String()])
 		if !m.Rows.StillPaused(live.Object) {
-			if !moved || !ours {
+			if pausedNow != catalog.StepDone || !moved {
 				continue
 			}
 			why, hint = "somebody has ended its pause on the source, which does not know the addresses "+

@@ -83,28 +83,42 @@ func TestAResumeAsksNothingOfTheOwnersOfWhatIsRolledBack(t *testing.T) {
 }
 
 // TestAnOwnerIsResumedOnceAllOfItHasLeftTheMove: what it applies is at work on the source, as when
-// somebody has deleted a Cluster, or the target refuses it. No rollback comes after such a move.
+// the target refuses it. No rollback comes after such a move. Another operation may have moved it
+// since.
 func TestAnOwnerIsResumedOnceAllOfItHasLeftTheMove(t *testing.T) {
 	k := kube.Kind{GroupKind: object.GroupKind{Group: "kustomize.toolkit.fluxcd.io",
 		Kind: "Kustomization"}, Version: "v1", Resource: "kustomizations", Namespaced: true}
+	clusters := kube.Kind{GroupKind: capi.Cluster, Version: "v1beta2", Resource: "clusters",
+		Namespaced: true}
 	owner := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: "ns", Name: "apps"}
 	for _, tt := range []struct {
 		a, b  catalog.UnitState
+		there []string // on the source
 		stays bool
 	}{
-		{catalog.UnitRolledBack, catalog.UnitBlocked, false},
-		{catalog.UnitRetired, catalog.UnitRolledBack, true},
-		{catalog.UnitRolledBack, catalog.UnitPending, true}, // a resume goes on with it
+		{catalog.UnitRolledBack, catalog.UnitBlocked, []string{"a", "b"}, false},
+		{catalog.UnitRolledBack, catalog.UnitBlocked, []string{"b"}, true},
+		{catalog.UnitRetired, catalog.UnitRolledBack, []string{"b"}, true},
+		// A resume goes on with it.
+		{catalog.UnitRolledBack, catalog.UnitPending, []string{"a", "b"}, true},
 	} {
 		api := &policies{objects: map[string]*unstructured.Unstructured{k.Kind: {Object: map[string]any{
 			"apiVersion": k.APIVersion(), "kind": k.Kind, "metadata": map[string]any{"namespace": "ns",
 				"name": "apps"}, "spec": map[string]any{}}}}}
-		source := Mgmt{Reader: serve(t, map[string]string{}), Kinds: []kube.Kind{k}}
-		m := &run{Options: Options{Ends: Ends{Source: source}}, Plan: &Plan{Suspend: []Suspension{{Owner: owner, Units: []string{"ns/a", "ns/b"}}}},
+		answers := map[string]string{"/apis/cluster.x-k8s.io/v1beta2/clusters": `{"kind":"ClusterList",
+			"apiVersion":"cluster.x-k8s.io/v1beta2","metadata":{"resourceVersion":"1"},"items":[]}`}
+		for _, name := range tt.there {
+			path := "/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/clusters/" + name
+			answers[path] = core("Cluster", name, "")
+		}
+		source := Mgmt{Reader: serve(t, answers), Kinds: []kube.Kind{k, clusters}}
+		m := &run{Options: Options{Ends: Ends{Source: source}}, Plan: &Plan{
+			Suspend: []Suspension{{Owner: owner, Units: []string{"ns/a", "ns/b"}}}},
 			Units: map[string]catalog.UnitState{"ns/a": tt.a, "ns/b": tt.b}, results: results{
 				retired: map[string]bool{"ns/a": tt.a == catalog.UnitRetired}},
 			pauser: fence.NewPauser(api, api, []kube.Kind{k}, nil)}
-		_, m.Journal = newJournal(t, catalog.Options{})
+		var c *catalog.Catalog
+		c, m.Journal = newJournal(t, catalog.Options{})
 		suspended := func() bool {
 			is, _, _ := unstructured.NestedBool(api.objects[k.Kind].Object, "spec", "suspend")
 			return is
@@ -119,8 +133,11 @@ func TestAnOwnerIsResumedOnceAllOfItHasLeftTheMove(t *testing.T) {
 		api.objects[k.Kind].SetManagedFields([]metav1.ManagedFieldsEntry{{ // as an API server does
 			Manager: kube.DefaultFieldManager, Operation: metav1.ManagedFieldsOperationUpdate,
 			FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:suspend":{}}}`)}})
-		if err := m.resumeLeft(t.Context()); err != nil || suspended() != tt.stays {
-			t.Errorf("%s and %s: suspended: %t, %v", tt.a, tt.b, suspended(), err)
+		err = m.endSuspensions(t.Context())
+		if found := findingsOf(t, c, m.Journal); err != nil || suspended() != tt.stays ||
+			len(found) > 0 != tt.stays {
+			t.Errorf("%s and %s, of which %v are there: suspended: %t, %v, %v", tt.a, tt.b, tt.there,
+				suspended(), err, found)
 		}
 	}
 }

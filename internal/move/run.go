@@ -181,20 +181,14 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	if err == nil {
 		err = errors.Join(m.unpauseLeft(ctx), m.givePoolsBack(ctx, m.hasLeft), m.reportKept(ctx))
 	}
-	if err == nil && m.left() == 0 {
-		err = m.resumeLeft(ctx)
-	}
 	if ctx.Err() == nil {
-		err = errors.Join(err, m.reportPools(ctx))
+		err = errors.Join(err, m.reportPools(ctx), m.endSuspensions(ctx))
 	}
 	if err != nil {
 		m.fail(ctx, "", err)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	}
-	if err := m.reportSuspended(ctx, nil); err != nil {
-		return err
 	}
 	if units := m.givenBack(); len(units) > 0 {
 		m.fail(ctx, "", &CopiesLeftError{Target: m.Target.Name, Units: units})

@@ -37,9 +37,9 @@ type batchSnapshot struct {
 
 // snapshotPaused is takeSnapshot for units that are paused, whose objects their group knows. The
 // snapshot may show further ones, which came since their unit was locked: they are paused as well,
-// and it is created again. A unit that an object has left fails. snapshotPaused returns the units
-// that the snapshot shows paused; the others have failed. ctx ends when a unit was paused for too
-// long, and whole with the run.
+// and it is created again. A unit that an object has left fails, and so does one in which something
+// is under way. snapshotPaused returns the units that the snapshot shows paused; the others have
+// failed. ctx ends when a unit was paused for too long, and whole with the run.
 func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused []object.Ref,
 	of *readyGroup) (r *batchSnapshot, paused []string, err error) {
 	paused = units
@@ -59,7 +59,11 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 		if err != nil {
 			return nil, paused, err
 		}
-		if len(came)+len(left) == 0 {
+		underWay, err := m.underWay(ctx, r, paused)
+		if err != nil {
+			return nil, paused, err
+		}
+		if len(came)+len(left)+len(underWay) == 0 {
 			break
 		}
 		from := m.pausedLook(of, paused)
@@ -67,6 +71,8 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 			switch n := came[unit]; {
 			case left[unit] != nil:
 				return &ChangedError{Why: left[unit].Ref.String() + " does not belong to it any more"}
+			case underWay[unit] != nil:
+				return underWay[unit]
 			case n == nil:
 				return nil
 			case try == snapshotTries:
@@ -80,6 +86,38 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 		})
 	}
 	return r, paused, nil
+}
+
+// underWayError keeps a unit on the source that pre-flight would refuse by now.
+type underWayError struct{ finding object.Finding }
+
+func (e *underWayError) Error() string { return e.finding.Message }
+
+// Code is that of the finding.
+func (e *underWayError) Code() object.Code { return e.finding.Code }
+
+// Hint says what to do next.
+func (e *underWayError) Hint() string { return e.finding.Hint }
+
+// underWay returns, by unit, the errors of pre-flight about what is under way in units that are
+// paused: the plan may be hours old, and no acknowledgement of a pause says that a provider, or a
+// runtime extension, is done.
+func (m *run) underWay(ctx context.Context, r *batchSnapshot, units []string) (map[string]error,
+	error) {
+	c := &checker{spec: m.Plan.Spec, contents: r.Contents, graph: r.Live.Graph}
+	for _, n := range r.Live.Graph.Nodes {
+		if slices.Contains(units, n.Unit) && !r.Live.Graph.CapturedOnly(n) {
+			c.nodes = append(c.nodes, n)
+		}
+	}
+	err := errors.Join(checkProvisioning(ctx, c), checkProgress(ctx, c))
+	errs := map[string]error{}
+	for _, f := range c.findings {
+		if f = m.Plan.Spec.Force.Override(f); f.Severity >= object.Error {
+			errs[f.Unit] = &underWayError{f}
+		}
+	}
+	return errs, err
 }
 
 // leavers returns, by unit, an object that was paused with the unit and does not belong to it any

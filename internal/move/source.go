@@ -306,14 +306,14 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 		return fmt.Errorf("%s: %w", ref, err)
 	}
 	paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
-	if paused || capi.PausedByUs(live.Object) {
+	if paused || m.Rows.StillPaused(live.Object) {
 		return nil
 	}
 	if _, annotated := live.GetAnnotations()[capi.AnnotationPaused]; annotated {
 		return nil
 	}
 	problem := func(n *graph.Node, u *unstructured.Unstructured) string {
-		if n.Paused || !capi.PublishesPause(u.Object) || capi.PausedByUs(u.Object) {
+		if n.Paused || !capi.PublishesPause(u.Object) || m.Rows.StillPaused(u.Object) {
 			return ""
 		}
 		return capi.NotAcknowledged(u.Object, "False")

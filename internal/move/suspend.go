@@ -173,13 +173,13 @@ func (m *run) awaitIdle(ctx context.Context) error {
 
 // resumeGitOps gives the owners back that the move suspended, those below first. With units that
 // stay moved, the owners that apply their objects stay suspended, since they would create them
-// again; a finding names them. So do the owners of what another move has locked, which has found
-// them suspended.
+// again; a finding names them. So do the owners of what another operation has moved, or has locked:
+// it has found them suspended.
 func (m *run) resumeGitOps(ctx context.Context, moved []string) error {
 	if len(m.Plan.Suspend) == 0 {
 		return nil
 	}
-	others, err := m.ownersOfOthers(ctx)
+	others, err := m.ownersNeeded(ctx, m.Plan.Suspend)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,11 @@ func (m *run) resumeOwners(ctx context.Context, stays func(Suspension) bool) err
 			continue
 		}
 		err := m.pauser.Change(ctx, s.Owner, func(u *unstructured.Unstructured) (bool, error) {
-			return gitops.ResetSwitch(u, was)
+			changed, err := gitops.ResetSwitch(u, was)
+			if err == nil && changed {
+				err = m.Journal.Alive(ctx) // after the read: another host may have taken over
+			}
+			return changed, err
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("resume GitOps: %w", err))
@@ -273,23 +277,52 @@ func (m *run) resumeOwners(ctx context.Context, stays func(Suspension) bool) err
 	return errors.Join(errs...)
 }
 
-// resumeLeft gives the owners back, at the end of a move, of which all units have left it: these
-// are at work on the source. Those stay suspended that another move has found so.
-func (m *run) resumeLeft(ctx context.Context) error {
-	if len(m.suspends()) == len(m.Plan.Suspend) || !m.hasSource() {
-		return nil
+// endSuspensions reports, at the end of a run, the owners that stay suspended. When no unit is left
+// for a resume, it gives those back of which all units have left the move: these are at work on the
+// source, unless they were moved by another operation, which leaves their owner suspended.
+func (m *run) endSuspensions(ctx context.Context) error {
+	units := map[object.Ref][]string{} // because of which an owner stays so
+	var left []Suspension
+	for _, s := range m.Plan.Suspend {
+		if units[s.Owner] = m.movedOf(s); len(units[s.Owner]) == 0 {
+			left = append(left, s)
+		}
 	}
-	others, err := m.ownersOfOthers(ctx)
+	because := func(s Suspension) []string { return units[s.Owner] }
+	if len(left) == 0 || m.left() > 0 || !m.hasSource() {
+		return m.reportSuspended(ctx, because)
+	}
+	others, err := m.ownersNeeded(ctx, left)
 	if err != nil {
-		return fmt.Errorf("resume GitOps: %w", err)
+		return errors.Join(fmt.Errorf("resume GitOps: %w", err), m.reportSuspended(ctx, because))
 	}
-	return m.resumeOwners(ctx, func(s Suspension) bool {
-		return len(m.movedOf(s)) > 0 || len(others[s.Owner]) > 0
-	})
+	for _, s := range left {
+		units[s.Owner] = others[s.Owner]
+	}
+	return errors.Join(m.resumeOwners(ctx, func(s Suspension) bool { return len(because(s)) > 0 }),
+		m.reportSuspended(ctx, because))
 }
 
-// reportSuspended reports those owners that a run leaves suspended because of some units; nil
-// because reports all.
+// ownersNeeded returns those of suspended owners that have to stay so for another operation, with
+// the units: it has locked some, or has moved some of those that this move suspended the owner for.
+func (m *run) ownersNeeded(ctx context.Context, of []Suspension) (map[object.Ref][]string, error) {
+	locked, err := m.ownersOfOthers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	needed := map[object.Ref][]string{}
+	for _, s := range of {
+		needed[s.Owner] = locked[s.Owner]
+		if moved, err := m.anyMoved(ctx, s.Units); err != nil {
+			return nil, err
+		} else if moved && len(needed[s.Owner]) == 0 {
+			needed[s.Owner] = s.Units
+		}
+	}
+	return needed, nil
+}
+
+// reportSuspended reports those owners that a run leaves suspended because of some units.
 func (m *run) reportSuspended(ctx context.Context, because func(Suspension) []string) error {
 	ours, err := m.suspensions(ctx)
 	if err != nil || len(ours) == 0 {
@@ -298,10 +331,7 @@ func (m *run) reportSuspended(ctx context.Context, because func(Suspension) []st
 	var findings []object.Finding
 	for _, s := range m.Plan.Suspend {
 		was, ok := ours[s.Owner]
-		units := m.movedOf(s)
-		if because != nil {
-			units = because(s)
-		}
+		units := because(s)
 		if !ok || len(units) == 0 {
 			continue
 		}

@@ -44,13 +44,9 @@ func (p *planner) checkSharedPause(n *graph.Node) error {
 	if !p.Spec.SourceAtWork || n.Unit != "" || !row.PausedShared && !pool || p.BeforePause {
 		return nil
 	}
-	raw, err := p.Contents.Bytes(n.Ref)
+	obj, err := marked(p.Contents, n.Ref)
 	if err != nil {
 		return err
-	}
-	var obj map[string]any // with the marks of operations
-	if err := json.Unmarshal(raw, &obj); err != nil {
-		return fmt.Errorf("decode %s: %w", n.Ref, jsonError(err))
 	}
 	switch planned := p.Spec.Only != nil; { // a batch is planned once its objects are paused
 	case !planned && capi.PausedByUs(obj) && !pool: // an ended move may have left a pool paused
@@ -63,4 +59,16 @@ func (p *planner) checkSharedPause(n *graph.Node) error {
 			Hint:    "move it in another operation"})
 	}
 	return nil
+}
+
+// marked decodes an object with the marks of operations, which decodeObject leaves out.
+func marked(c Contents, ref object.Ref) (obj map[string]any, err error) {
+	raw, err := c.Bytes(ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &obj); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", ref, jsonError(err))
+	}
+	return obj, nil
 }

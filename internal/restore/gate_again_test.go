@@ -153,8 +153,10 @@ func TestNeededAreCopiesThatAreAtWork(t *testing.T) {
 		return fmt.Sprintf(`{"kind":"BareMetalHost","metadata":{"namespace":"n","name":"free",
 			"annotations":{%s}},"spec":{"bmc":{"credentialsName":"bmc"}}}`, annotations)
 	}
+	const mark = `"mgmtd.dev/was-paused":"absent"`
 	for annotations, want := range map[string]bool{``: true,
-		`"mgmtd.dev/was-paused":"absent"`: false} {
+		mark + `,"baremetalhost.metal3.io/paused":"mgmtd.dev"`: false,
+		mark: true} { // somebody has ended its pause
 		x := newTrial(t, newMemory(t, "source", needsNamespace, secret, names(annotations)),
 			newMemory(t, "target"))
 		ours := map[object.Ref]bool{}

@@ -77,10 +77,13 @@ func (r *run) failAll(ctx, limited context.Context, err error) error {
 	}
 	var g task.Group
 	for _, u := range r.Plan.Units {
-		if u.Blocked {
+		if r.shared.preflight[u.Name] {
 			continue
 		}
 		g.Go(func() error {
+			if ctx.Err() == nil && r.Hooks.OnError != nil {
+				r.Hooks.OnError(u, false)
+			}
 			r.reportFailure(ctx, u, past)
 			r.failed(ctx, u)
 			return nil

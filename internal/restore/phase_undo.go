@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,12 +46,11 @@ func Needed(g *graph.Graph, c Contents, rows *capi.Table, ours map[object.Ref]bo
 		if rows.Row(n.GroupKind()).Pause.Gate() == nil {
 			continue
 		}
-		raw, err := c.Bytes(n.Ref)
+		obj, err := marked(c, n.Ref)
 		if err != nil {
 			return nil, err
 		}
-		if mark := gjson.GetBytes(raw, "metadata.annotations."+
-			gjson.Escape(capi.AnnotationWasPaused)); !mark.Exists() {
+		if !rows.StillPaused(obj) {
 			others = append(others, n)
 		}
 	}

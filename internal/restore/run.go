@@ -68,8 +68,11 @@ func Run(ctx context.Context, o RunOptions) error {
 		return r.failAll(ctx, limited, err)
 	}
 	if err := r.dryRun(limited); err != nil {
-		if pastLimit(limited) != nil {
-			err = r.failAll(ctx, limited, err)
+		if ctx.Err() == nil {
+			failed := r.failAll(ctx, limited, err)
+			if pastLimit(limited) != nil {
+				err = failed
+			}
 		}
 		waitShared() // it may take minutes
 		return err

@@ -330,9 +330,9 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string, kinds ..
 	return ops[0], nil
 }
 
-// endedInPreFlight reports whether a move or a restore failed before its plan was stored.
+// endedInPreFlight reports whether a move or a restore ended before its plan was stored.
 func endedInPreFlight(ctx context.Context, c *catalog.Catalog, op catalog.Operation) (bool, error) {
-	if op.State != catalog.Failed || op.Changed || op.Kind != catalog.KindMove &&
+	if !op.State.Ended() || op.Changed || op.Kind != catalog.KindMove &&
 		op.Kind != catalog.KindRestore {
 		return false, nil
 	}

@@ -108,8 +108,8 @@ func TestPageOfLargeOperationsEndsEarly(t *testing.T) {
 }
 
 // TestLatestIsTheNewestOfSomeKinds: a daemon takes snapshots while a move waits for its operator,
-// and another move was refused in pre-flight since. To accept one of its workload clusters, to
-// resume it and to roll it back, latest is the first move.
+// and other moves were refused, or stopped, in pre-flight since. To accept one of its workload
+// clusters, to resume it and to roll it back, latest is the first move.
 func TestLatestIsTheNewestOfSomeKinds(t *testing.T) {
 	s, c, _ := newMirroredHosts(t).host()
 	service := &operationService{s: s}
@@ -121,18 +121,22 @@ func TestLatestIsTheNewestOfSomeKinds(t *testing.T) {
 		}
 		ids[kind] = string(op.ID)
 	}
-	refused, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
-	if err == nil {
-		_, err = c.SetState(t.Context(), refused.ID, catalog.Failed, catalog.Outcome{})
+	for _, states := range [][]catalog.State{{catalog.Failed}, {catalog.Running, catalog.Stopped}} {
+		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+		for _, state := range states {
+			if err == nil {
+				_, err = c.SetState(t.Context(), op.ID, state, catalog.Outcome{})
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids["newest"] = string(op.ID)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	ids["refused"] = string(refused.ID)
 	for _, tt := range []struct {
 		kinds []string
 		want  catalog.Kind
-	}{{nil, "refused"}, {[]string{"move", "restore"}, catalog.KindMove},
+	}{{nil, "newest"}, {[]string{"move", "restore"}, catalog.KindMove},
 		{[]string{"restore"}, catalog.KindRestore}} {
 		resp, err := service.GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: latest,
 			Kinds: tt.kinds})
@@ -141,7 +145,7 @@ func TestLatestIsTheNewestOfSomeKinds(t *testing.T) {
 				ids[tt.want])
 		}
 	}
-	_, err = service.GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: latest,
+	_, err := service.GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: latest,
 		Kinds: []string{"prune"}})
 	if err == nil || !strings.Contains(err.Error(), "the catalog has none of kind prune") {
 		t.Errorf("of no such kind latest is %v", err)
