@@ -50,8 +50,9 @@ func (m *run) pausePools(ctx context.Context) error {
 	return m.Journal.Do(ctx, pausePoolsStep(m.Attempt), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		return m.changeShared(ctx, pools, func(u *unstructured.Unstructured) (bool, error) {
-			if !m.Rows.Pause(u.Object) {
-				return false, nil // an earlier run has paused it, or an earlier move
+			marked := capi.PausedByUs(u.Object)
+			if changed := m.Rows.Pause(u.Object); marked || !changed {
+				return changed, nil // an earlier run has recorded it, or an earlier move needs it
 			}
 			err := h.Record(ctx, catalog.Value{Key: refOf(u).String(), Data: pausedByMove})
 			if err == nil {
@@ -160,7 +161,7 @@ func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
 }
 
 // reportPools reports the pools that are paused on the source when a run ends, and why, and those
-// whose pause somebody has ended since this run has begun, although a user of them was moved.
+// whose pause somebody has ended since this move has begun, although a user of them was moved.
 func (m *run) reportPools(ctx context.Context) error {
 	paused, err := m.pausedPools(ctx)
 	if err != nil {
@@ -184,7 +185,7 @@ func (m *run) reportPools(ctx context.Context) error {
 		}
 		why, hint := whyPoolIsPaused(moved, paused[o.Ref.String()])
 		if !m.Rows.StillPaused(live.Object) {
-			if pausedNow != catalog.StepDone || !moved {
+			if !moved || pausedNow != catalog.StepDone && !paused[o.Ref.String()] {
 				continue
 			}
 			why, hint = "somebody has ended its pause on the source, which does not know the addresses "+

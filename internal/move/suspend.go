@@ -17,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/gitops"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
@@ -173,8 +174,8 @@ func (m *run) awaitIdle(ctx context.Context) error {
 
 // resumeGitOps gives the owners back that the move suspended, those below first. With units that
 // stay moved, the owners that apply their objects stay suspended, since they would create them
-// again; a finding names them. So do the owners of what another operation has moved, or has locked:
-// it has found them suspended.
+// again; a finding names them. So do the owners of what another operation has locked, and those of
+// units of this move that it has moved: it has found them suspended.
 func (m *run) resumeGitOps(ctx context.Context, moved []string) error {
 	if len(m.Plan.Suspend) == 0 {
 		return nil
@@ -184,8 +185,11 @@ func (m *run) resumeGitOps(ctx context.Context, moved []string) error {
 		return err
 	}
 	because := func(s Suspension) []string {
-		return append(slices.DeleteFunc(slices.Clone(s.Units),
-			func(u string) bool { return !slices.Contains(moved, u) }), others[s.Owner]...)
+		units := slices.DeleteFunc(slices.Clone(s.Units),
+			func(u string) bool { return !slices.Contains(moved, u) })
+		units = append(units, others[s.Owner]...)
+		slices.Sort(units)
+		return slices.Compact(units)
 	}
 	stays := func(s Suspension) bool { return len(because(s)) > 0 }
 	if slices.ContainsFunc(m.Plan.Suspend, stays) {
@@ -306,20 +310,64 @@ func (m *run) endSuspensions(ctx context.Context) error {
 // ownersNeeded returns those of suspended owners that have to stay so for another operation, with
 // the units: it has locked some, or has moved some of those that this move suspended the owner for.
 func (m *run) ownersNeeded(ctx context.Context, of []Suspension) (map[object.Ref][]string, error) {
-	locked, err := m.ownersOfOthers(ctx)
+	needed, err := m.ownersOfOthers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	needed := map[object.Ref][]string{}
+	units := map[object.Ref][]string{}
 	for _, s := range of {
-		needed[s.Owner] = locked[s.Owner]
-		if moved, err := m.anyMoved(ctx, s.Units); err != nil {
+		units[s.Owner] = slices.Clone(needed[s.Owner])
+		moved, err := m.movedSince(ctx, s.Units)
+		if err != nil {
 			return nil, err
-		} else if moved && len(needed[s.Owner]) == 0 {
-			needed[s.Owner] = s.Units
+		}
+		for _, unit := range moved {
+			if !slices.Contains(units[s.Owner], unit) {
+				units[s.Owner] = append(units[s.Owner], unit)
+			}
 		}
 	}
-	return needed, nil
+	return units, nil
+}
+
+// movedSince returns those of units that were moved since the plan: this operation has retired
+// them, or their ownership records say so. Where a move records no owners, or there is no store to
+// ask, one that is gone from the source is taken for moved.
+func (m *run) movedSince(ctx context.Context, units []string) (moved []string, err error) {
+	records := map[string]ownership.Record{}
+	asks := m.Store != nil && !m.Plan.Spec.NoFence
+	if asks {
+		if records, err = m.ownersOf(ctx, units); err != nil {
+			return nil, err
+		}
+	}
+	for _, unit := range units {
+		is := m.results.retired[unit]
+		switch {
+		case is:
+		case asks:
+			i := slices.IndexFunc(m.Plan.Copy.Units, func(u restore.Unit) bool { return u.Name == unit })
+			if i >= 0 {
+				u := m.Plan.Copy.Units[i]
+				r := records[u.WorkloadID]
+				is = r.Trusted && r.By.UID != m.Plan.Source.UID && r.Epoch > m.request(u).Epoch
+			}
+		default:
+			ref, err := clusterRef(unit)
+			if err != nil {
+				return nil, err
+			}
+			live, err := on(ctx, m.Source, ref)
+			if err != nil {
+				return nil, err
+			}
+			is = live == nil
+		}
+		if is {
+			moved = append(moved, unit)
+		}
+	}
+	return moved, nil
 }
 
 // reportSuspended reports those owners that a run leaves suspended because of some units.
