@@ -151,7 +151,7 @@ func TestAPIMoveWhoseCanaryIsDeleted(t *testing.T) {
 		fx.remove(fx.at, func(name string) bool { return unitName(name) == unit })
 		return nil
 	}))
-	if !strings.Contains(e.Message, "the canary "+o.Canary+" was deleted") ||
+	if !strings.Contains(e.Message, "the canary "+o.Canary+" is gone") ||
 		!strings.Contains(e.Message, "not released: 2") {
 		t.Errorf("it ended with: %s", e.Message)
 	}
