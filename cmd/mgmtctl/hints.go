@@ -13,7 +13,7 @@ import (
 // service names none, because a client of its API has others.
 var findingCommands = map[object.Code]string{
 	object.CodeSourceNotGone:     "--source-is-gone, or --no-release",
-	object.CodeSourceAnswers:     "mgmtctl mgmt fence NAME",
+	object.CodeSourceAnswers:     "mgmtctl mgmt fence SOURCE --all",
 	object.CodeSourceLastSeen:    "standalone --source-kubeconfig FILE",
 	object.CodeSnapshotAge:       "--no-release stops before the release",
 	object.CodeNotNewest:         "--snapshot latest",
@@ -44,6 +44,8 @@ var findingCommands = map[object.Code]string{
 	object.CodeWorkLeft:           "mgmtctl operation resume ID, mgmtctl operation rollback ID",
 	object.CodeNotRetired:         "mgmtctl operation resume ID",
 	object.CodeCopyLeft:           "mgmtctl operation rollback ID",
+	object.CodeSourceAway:         "mgmtctl operation resume ID --without-source --identity FILE",
+	object.CodeTargetAway:         "mgmtctl operation rollback ID --without-target",
 	object.CodeMirrorOpen:         "standalone --store URL, --signing-key FILE",
 	object.CodeCopyUnproven:       "standalone --store URL",
 	object.CodeRecipientMissing:   "--recipient age1…, or spec.recipients of the configuration",
@@ -57,7 +59,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeOwnersUnread: "standalone --store URL; --force owners-unread when that store " +
 		"is lost",
 	object.CodeSourceSeenRecently: "then add --force source-seen-recently",
-	object.CodeFencedHere: "mgmtctl mgmt fence NAME --lift; --force fenced-here when no other " +
+	object.CodeFencedHere: "mgmtctl mgmt fence TARGET --lift; --force fenced-here when no other " +
 		"management cluster reconciles it",
 	object.CodeOwnerDamaged:      "then add --force owner-damaged",
 	object.CodeOwnerRefuses:      "then add --force owner-refuses",
@@ -150,7 +152,7 @@ var errorCommands = map[object.HintKey]string{
 
 	object.HintStoreAway:     "mgmtctl operation rollback ID --without-target --force store-away",
 	object.HintWithoutTarget: "mgmtctl operation rollback ID --without-target",
-	object.HintWithoutSource: "mgmtctl operation resume ID --without-source",
+	object.HintWithoutSource: "mgmtctl operation resume ID --without-source --identity FILE",
 }
 
 // withCommands adds commands to a hint.

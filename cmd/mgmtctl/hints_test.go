@@ -311,3 +311,32 @@ func TestNextCommandOfADaemonHasNoFlagOfStandalone(t *testing.T) {
 		}
 	}
 }
+
+// TestACommandAboutOneSideHasItsKubeconfigAlone: with two of them it would be a usage error.
+func TestACommandAboutOneSideHasItsKubeconfigAlone(t *testing.T) {
+	const both = " --source-kubeconfig s --target-kubeconfig t --source-context c"
+	for _, tt := range []struct {
+		line string
+		code object.Code
+		want string
+	}{
+		{"restore plan --standalone --store /s --workload a/b" + both, object.CodeSourceAnswers,
+			"mgmtctl mgmt fence --workload a/b --standalone --store /s --source-kubeconfig s " +
+				"--source-context c"},
+		{"restore plan --standalone --store /s" + both, object.CodeSourceAnswers,
+			"mgmtctl mgmt fence --all --standalone --store /s --source-kubeconfig s --source-context c"},
+		{"restore plan --source old --target new", object.CodeSourceAnswers, "mgmtctl mgmt fence old --all"},
+		{"restore plan --standalone --store /s --target-kubeconfig t", object.CodeSourceAnswers,
+			"mgmtctl mgmt fence --all --source-kubeconfig FILE --standalone --store /s"},
+		{"move plan --standalone --store /s" + both, object.CodeFencedHere,
+			"mgmtctl mgmt fence --lift --standalone --store /s --target-kubeconfig t; --force " +
+				"fenced-here when no other management cluster reconciles it"},
+	} {
+		f := &mgmtv1.Finding{Code: string(tt.code), Hint: "do it",
+			Severity: mgmtv1.Severity_SEVERITY_ERROR}
+		parsed(t, strings.Fields(tt.line)).completeHint(f)
+		if want := "do it (" + tt.want + ")"; f.GetHint() != want {
+			t.Errorf("%s: got %q, want %q", tt.line, f.GetHint(), want)
+		}
+	}
+}

@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,12 +23,14 @@ import (
 )
 
 func main() {
-	// client-go also logs the errors that it returns.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	quiet()
 	heap.Bound()
 	os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
+
+// quiet keeps client-go from writing the errors that it also returns to stderr. klog would write
+// them there whatever its output is.
+func quiet() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
 // Run runs mgmtctl once with args and returns its exit code. The first interrupt stops it between
 // two steps; the second returns at once and leaves its work for a resume.

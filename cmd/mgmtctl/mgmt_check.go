@@ -41,12 +41,9 @@ management cluster; 2 usage; 3 findings of severity error; 10 store.`,
 			if len(args) > 0 {
 				req.Name = args[0]
 			}
-			if p.standalone.enabled && !p.given("config") &&
-				p.given("source-kubeconfig") == p.given("target-kubeconfig") {
-				return usageError(cmd, "standalone, this needs --source-kubeconfig or "+
-					"--target-kubeconfig, one of them, or --config")
+			if err := p.oneSide(cmd, req.GetName()); err != nil {
+				return err
 			}
-			p.standalone.sourceName, p.standalone.targetName = req.GetName(), req.GetName()
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
 				return runMgmtCheck(ctx, p, c, req)
 			})

@@ -67,10 +67,8 @@ changed, and something is not fenced, not acknowledged or not lifted; 10 store.`
 				s.GetSelector() != "") {
 				return usageError(cmd, "--all and a selection exclude each other")
 			}
-			if p.standalone.enabled && !p.given("config") &&
-				p.given("source-kubeconfig") == p.given("target-kubeconfig") {
-				return usageError(cmd, "standalone, this needs --source-kubeconfig or "+
-					"--target-kubeconfig, one of them, or --config")
+			if err := p.oneSide(cmd, req.GetName()); err != nil {
+				return err
 			}
 			if err := p.consented(cmd, yes); err != nil {
 				return err
@@ -78,7 +76,6 @@ changed, and something is not fenced, not acknowledged or not lifted; 10 store.`
 			if wait > 0 {
 				req.Wait = durationpb.New(wait)
 			}
-			p.standalone.sourceName, p.standalone.targetName = req.GetName(), req.GetName()
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
 				return runMgmtFence(ctx, p, c, req, yes)
 			})

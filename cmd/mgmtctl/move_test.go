@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -406,5 +407,32 @@ func TestCompletionAsksTheDaemon(t *testing.T) {
 			strings.Contains(silent, "65f1") || strings.Contains(silent, "archive") {
 			t.Errorf("%s: without a daemon %q", line, silent)
 		}
+	}
+}
+
+// TestAMoveWhoseSideIsAwayPrintsTheWayWithoutIt: at the end of the run, not only after a resume or
+// a rollback that fails for the same reason.
+func TestAMoveWhoseSideIsAwayPrintsTheWayWithoutIt(t *testing.T) {
+	const key = " --standalone --store /s --recipient age1x --signing-key k --trusted-key p" +
+		" --source-kubeconfig s --target-kubeconfig t"
+	for _, tt := range []struct {
+		code  object.Code
+		state string
+		want  string
+	}{
+		{object.CodeTargetAway, "paused", "gives back to prod what is not handed over:\n  " +
+			"mgmtctl operation rollback 65f1a2b3c4d5 --without-target"},
+		{object.CodeSourceAway, "handed-over", "releases on new what is handed over:\n  " +
+			"mgmtctl operation resume 65f1a2b3c4d5 --without-source --identity FILE"},
+		{object.CodeSourceAway, "paused", "nothing is handed over yet; to undo it instead:\n  " +
+			"mgmtctl operation rollback 65f1a2b3c4d5 --standalone"},
+	} {
+		f := newFake()
+		f.operation = testMove(failed, 4, map[string]string{"a/b": tt.state})
+		f.operation.Source, f.operation.Target = "prod", "new"
+		f.events = []*mgmtv1.Event{stateEvent(running), {Type: mgmtv1.EventType_EVENT_TYPE_FINDING,
+			Finding: &mgmtv1.Finding{Code: string(tt.code), Message: "it does not answer", Hint: "do"}},
+			stateEvent(failed)}
+		runner{fake: f}.run(t, "move run --yes"+key).want(t, 4).stderrHas(t, tt.want)
 	}
 }

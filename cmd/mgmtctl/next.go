@@ -14,10 +14,10 @@ import (
 // of the operation or the snapshot that a refusal is about, so that nobody has to put it together
 // in an outage.
 
-// commandTemplate matches a command in the texts of hints.go. ID, KIND, KEY and NAMESPACE/NAME in
-// it are placeholders.
+// commandTemplate matches a command in the texts of hints.go. ID, KIND, KEY, SOURCE, TARGET and
+// NAMESPACE/NAME in it are placeholders.
 var commandTemplate = regexp.MustCompile(
-	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY)\b)?(?: NAMESPACE/NAME)?` +
+	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY|SOURCE|TARGET)\b)?(?: NAMESPACE/NAME)?` +
 		`(?: --force [a-z-]+| (?:--[a-z-]+|-o)(?: (?:[A-Z]\S*|json))?)*`)
 
 // idPatterns match an id in a message or a hint of the service, by the noun of its command.
@@ -46,17 +46,64 @@ func (p *program) expandFor(unit, template string, texts ...string) string {
 // next returns a command with its placeholders filled in as far as their values are known.
 func (p *program) next(words []string, unit string, texts []string) string {
 	words = slices.Clone(words)
+	if i := slices.Index(words, "--identity"); i >= 0 && (p.given("identity") || p.standalone.plain) {
+		words = slices.Delete(words, i, i+2) // it is repeated, or nothing is encrypted
+	}
+	side := ""
 	for i, w := range words {
 		switch w {
 		case "KIND":
 			return p.planOfKind()
+		case "SOURCE", "TARGET":
+			side = strings.ToLower(w)
+			words[i] = p.nameOf(side)
 		case "ID":
 			words[i] = p.idOf(words[0], texts)
 		case "NAMESPACE/NAME":
 			words[i] = cmp.Or(unit, p.onlyReleased(words[i-1]), w)
 		}
 	}
+	if side != "" {
+		return p.onSide(side, words)
+	}
 	return p.commandLine(words...)
+}
+
+// nameOf returns the name of the source or the target of this command or of the operation that it
+// follows. It is empty where kubeconfigs say which it is, and "NAME" when it is not known.
+func (p *program) nameOf(side string) string {
+	if p.standalone.enabled && !p.given("config") {
+		return ""
+	}
+	name := p.operation.GetSource()
+	if side == "target" {
+		name = p.operation.GetTarget()
+	}
+	if p.current != nil {
+		if f := p.current.Flags().Lookup(side); f != nil {
+			name = cmp.Or(f.Value.String(), name)
+		}
+	}
+	return cmp.Or(name, "NAME")
+}
+
+// onSide returns a command about one side of this one, which has the kubeconfig of that side alone.
+// A selection of this command goes before --all.
+func (p *program) onSide(side string, words []string) string {
+	flags := slices.DeleteFunc(p.repeated(words, false), func(f *pflag.Flag) bool {
+		other := map[string]string{"source": "target-", "target": "source-"}[side]
+		return strings.HasPrefix(f.Name, other)
+	})
+	selected := slices.ContainsFunc(flags, func(f *pflag.Flag) bool {
+		return slices.Contains([]string{"namespace", "workload", "selector"}, f.Name)
+	})
+	words = slices.DeleteFunc(words, func(w string) bool {
+		return w == "" || selected && w == "--all"
+	})
+	if flag := side + "-kubeconfig"; p.nameOf(side) == "" && !p.given(flag) {
+		words = append(words, "--"+flag, "FILE")
+	}
+	return lineOf(words, flags)
 }
 
 // onlyReleased returns the only unit that an operator can accept in the operation of this id; empty
@@ -141,12 +188,17 @@ func (p *program) commandLine(words ...string) string { return p.line(words, fal
 
 // line is commandLine; again says that the command is this one.
 func (p *program) line(words []string, again bool) string {
+	return lineOf(words, p.repeated(words, again))
+}
+
+// lineOf returns the command of these words, with those of the flags that it has not.
+func lineOf(words []string, flags []*pflag.Flag) string {
 	has := map[string]bool{}
 	for _, w := range words {
 		has[strings.TrimPrefix(w, "--")] = strings.HasPrefix(w, "--")
 	}
 	line := append([]string{"mgmtctl"}, words...)
-	for _, f := range p.repeated(words, again) {
+	for _, f := range flags {
 		if has[f.Name] {
 			continue
 		}

@@ -90,7 +90,7 @@ func (p *program) offerNext(o *outcome) bool {
 	case code == service.ExitIncomplete && o.operation.GetKind() == kindCopy:
 		p.say("something was copied and work is left; to go on:\n  %s", p.copyAgain(o.operation))
 	case code == service.ExitIncomplete:
-		p.offerWays(o.operation)
+		p.offerWays(o)
 	default:
 		return false
 	}
@@ -98,7 +98,8 @@ func (p *program) offerNext(o *outcome) bool {
 }
 
 // offerWays prints how to go on with a restore or a move of which work is left, and how to undo it.
-func (p *program) offerWays(op *mgmtv1.Operation) {
+func (p *program) offerWays(o *outcome) {
+	op := o.operation
 	resume := p.commandLine("operation", "resume", op.GetId())
 	rollback := p.commandLine("operation", "rollback", op.GetId())
 	if givenBack(op) {
@@ -110,9 +111,23 @@ func (p *program) offerWays(op *mgmtv1.Operation) {
 		return
 	}
 	p.say("something was changed and work is left; to go on:\n  %s", resume)
-	if op.GetKind() == kindMove && !handedOver(op) {
+	switch {
+	case op.GetKind() != kindMove:
+	case o.has(object.CodeTargetAway):
+		p.say("if %s does not come back soon, this gives back to %s what is not handed over:\n  %s",
+			op.GetTarget(), op.GetSource(), p.expand(findingCommands[object.CodeTargetAway]))
+	case o.has(object.CodeSourceAway) && handedOver(op):
+		p.say("if %s does not come back soon, this releases on %s what is handed over:\n  %s",
+			op.GetSource(), op.GetTarget(), p.expand(findingCommands[object.CodeSourceAway]))
+	case !handedOver(op):
 		p.say("nothing is handed over yet; to undo it instead:\n  %s", rollback)
 	}
+}
+
+// has reports whether the run had a finding of this code.
+func (o *outcome) has(code object.Code) bool {
+	return slices.ContainsFunc(o.findings,
+		func(f *mgmtv1.Finding) bool { return f.GetCode() == string(code) })
 }
 
 // machinesChanged returns the units whose Machines came or went after the release, which stopped

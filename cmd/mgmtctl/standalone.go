@@ -163,6 +163,18 @@ func (p *program) checkTogether(cmd *cobra.Command) error {
 	return nil
 }
 
+// oneSide says that a command is about one management cluster, of this name if it has one, and
+// returns an error when standalone flags name none or two.
+func (p *program) oneSide(cmd *cobra.Command, name string) error {
+	p.standalone.sourceName, p.standalone.targetName = name, name
+	if p.standalone.enabled && !p.given("config") &&
+		p.given("source-kubeconfig") == p.given("target-kubeconfig") {
+		return usageError(cmd, "standalone, this needs --source-kubeconfig or --target-kubeconfig, "+
+			"one of them, or --config")
+	}
+	return nil
+}
+
 // catalogFile returns the path of the catalog: the flag, else a file in the user's state folder.
 func (p *program) catalogFile() (string, error) {
 	if p.standalone.catalog != "" {

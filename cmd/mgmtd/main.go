@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,14 +25,16 @@ import (
 )
 
 func main() {
-	// client-go logs through klog the errors that it also returns.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	quiet()
 	heap.Bound()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, signals))
 }
+
+// quiet keeps client-go from writing the errors that it also returns to stderr. klog would write
+// them there whatever its output is.
+func quiet() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
 // flags of the command line.
 type flags struct {

@@ -345,6 +345,13 @@ func Transient(err error) bool {
 		isSyntactic(err)
 }
 
+// Unanswered reports whether an error says that an API server did not answer, so that it says
+// nothing of the object that the server was asked for. It is false for nil.
+func Unanswered(err error) bool {
+	_, answered := errors.AsType[*apierrors.StatusError](err)
+	return !answered && Transient(err)
+}
+
 // isSyntactic reports whether a document broke off, because the server died while it wrote.
 func isSyntactic(err error) bool {
 	var s *jsontext.SyntacticError

@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options, r Request) error {
 	if len(plan.Suspend) > 0 {
 		seen = nil // their owners may apply something until they are suspended
 	}
-	return execute(ctx, o, stored, seen)
+	return watched(ctx, o, stored, seen)
 }
 
 // Resume executes a stored plan: it skips steps that are done in the journal. It may run again
@@ -123,7 +123,15 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, false); err != nil {
 		return err
 	}
-	return execute(ctx, o, stored, nil)
+	return watched(ctx, o, stored, nil)
+}
+
+// watched is execute that watches whether both sides answer.
+func watched(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCapture) error {
+	end := watchSides(ctx, o, false)
+	err := execute(ctx, o, stored, seen)
+	end(err)
+	return err
 }
 
 // GoForward brings the units that were handed over to their end on the target, while the source
@@ -151,7 +159,9 @@ func Rollback(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, true); err != nil {
 		return err
 	}
+	end := watchSides(ctx, o, true)
 	err := rollBack(ctx, o, stored)
+	end(err)
 	if _, forward := errors.AsType[*ForwardError](err); forward {
 		return errors.Join(err, o.setDirection(ctx, false)) // the rest can only go forward
 	}

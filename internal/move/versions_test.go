@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -71,17 +72,24 @@ func TestSharedObjectsAreComparedInOneVersion(t *testing.T) {
 	}
 }
 
+// dies is an answer of a server that dies once it has said who it is.
+const dies = "dies"
+
 // serve returns a reader of an API server that has these answers, by path.
 func serve(t *testing.T, answers map[string]string) *kube.Reader {
 	t.Helper()
 	answers["/version"] = `{"gitVersion":"v1.36.3"}`
 	answers["/api/v1/namespaces/kube-system"] = `{"apiVersion":"v1","kind":"Namespace",
 		"metadata":{"name":"kube-system","uid":"u"}}`
+	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, ok := answers[r.URL.Path]
-		if !ok {
+		switch _, ends := answers[dies]; {
+		case !ok:
 			http.NotFound(w, r)
 			return
+		case ends && strings.HasSuffix(r.URL.Path, "/kube-system") && asked.Add(1) > 1:
+			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(text))

@@ -132,6 +132,8 @@ const (
 	CodePreCopy            Code = "pre-copy"
 	CodeCopyLeft           Code = "copy-left"
 	CodeStoreAway          Code = "store-away"
+	CodeSourceAway         Code = "source-away"
+	CodeTargetAway         Code = "target-away"
 	CodeWorkloadAPI        Code = "workload-api"
 	CodeManagedFields      Code = "managed-fields"
 	CodeAddedOnTarget      Code = "added-on-target"

@@ -168,6 +168,21 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"that removes the copies. If the target is gone for good, forget the operation.",
 		},
 		{
+			Code: CodeSourceAway, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A run of a move ended with work left, and the source does not answer. What it did " +
+				"not do may have no other reason.",
+			Next: "Resume the move once the source answers. If it does not come back soon, resume " +
+				"without it: that releases on the target what was handed over, and leaves the rest.",
+		},
+		{
+			Code: CodeTargetAway, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A run or a rollback of a move ended with work left, and the target does not answer. " +
+				"What it did not do may have no other reason.",
+			Next: "Resume the move, or roll it back, once the target answers. If it does not come back " +
+				"soon, roll back without it: that gives back to the source what was not handed over, and " +
+				"leaves the paused copies on the target.",
+		},
+		{
 			Code: CodeStoreAway, Area: AreaRun, Severities: []Severity{Warning}, Forceable: true,
 			ForcedIn: Returns,
 			Meaning: "A move was given back to the source without its store: its journal and the locks on " +

@@ -49,7 +49,7 @@ func (s standard) ask(ctx context.Context, rows *capi.Table, k kube.Kind,
 		return answer{}, context.Cause(ctx)
 	case isDown:
 		return answer{down: true, refusal: kube.SafeText(k.GroupKind, hangs.err)}, nil
-	case isUnanswered(err):
+	case kube.Unanswered(err):
 		return answer{}, kube.SafeError(k.GroupKind, err)
 	case apierrors.IsAlreadyExists(err):
 		return answer{exists: true}, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -90,7 +91,7 @@ func (r *run) createSharedWave(ctx context.Context, wave []Object) error {
 		}
 		return r.shared.firstFailure(wave)
 	})
-	if ctx.Err() == nil && !isUnanswered(err) && r.shared.firstFailure(wave) != nil {
+	if ctx.Err() == nil && !kube.Unanswered(err) && r.shared.firstFailure(wave) != nil {
 		return nil // it blocks units; a resume runs the step again
 	}
 	return err
@@ -156,7 +157,7 @@ func (r *run) copies(o Object) []copyOf {
 func (r *run) eachShared(ctx context.Context, objects []Object, fn func(o Object) error) error {
 	return r.each(objects, func(o Object) error {
 		err := fn(o)
-		if err == nil || isUnanswered(err) || pastLimit(ctx) != nil {
+		if err == nil || kube.Unanswered(err) || pastLimit(ctx) != nil {
 			return err
 		}
 		r.failShared(ctx, o, err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -136,7 +137,7 @@ func (r *run) sharedProblem(ctx context.Context, o Object, verify problemFunc) (
 	err error) {
 	why, err := r.problem(ctx, o, nil, nil, verify)
 	switch {
-	case isUnanswered(err):
+	case kube.Unanswered(err):
 		return nil, err
 	case err != nil:
 		return err, nil
@@ -182,7 +183,7 @@ func (r *run) waitDiscovered(ctx context.Context, wave []Object) error {
 			left, _, err := r.problems(ctx, objects, nil, r.notReconciled)
 			return len(left) == 0, err
 		})
-	if ctx.Err() != nil || isUnanswered(err) {
+	if ctx.Err() != nil || kube.Unanswered(err) {
 		return err
 	}
 	return nil

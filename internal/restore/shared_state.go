@@ -3,13 +3,10 @@ package restore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -269,11 +266,4 @@ func recordReady(ctx context.Context, h *catalog.StepHandle, refs ...object.Ref)
 		values[i] = catalog.Value{Key: ref.String(), Data: json.RawMessage("true")}
 	}
 	return h.Record(ctx, values...)
-}
-
-// isUnanswered reports whether an API server did not answer, which says nothing of the object that
-// it was asked for.
-func isUnanswered(err error) bool {
-	_, answered := errors.AsType[*apierrors.StatusError](err)
-	return !answered && kube.Transient(err)
 }

@@ -58,13 +58,9 @@ func (how resumption) wayAround(op catalog.Operation, back bool, err error) erro
 	}
 	switch {
 	case at == targetSide && back:
-		e.addHint("if the target does not come back soon, a rollback without it gives back to the "+
-			"source what was not handed over, and leaves the paused copies on the target",
-			object.HintWithoutTarget)
+		e.addHint(move.TargetAwayHint, object.HintWithoutTarget)
 	case at == sourceSide && !back:
-		e.addHint("if the source does not come back soon, a resume without it releases on the target "+
-			"what was handed over, which needs an identity unless the store is plain, and leaves the rest",
-			object.HintWithoutSource)
+		e.addHint(move.SourceAwayHint, object.HintWithoutSource)
 	case back && isStoreAway(err) && e.HintKey != object.HintGiveUpMirror:
 		when := "if it does not come back soon"
 		if e.Reason == ReasonStoreMissing { // most often, another one is meant
