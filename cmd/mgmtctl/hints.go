@@ -170,7 +170,8 @@ func (p *program) completeHint(f *mgmtv1.Finding) {
 	f.Hint = withCommands(hint, p.expandFor(f.GetUnit(), p.withSwitch(findingCommands[code]),
 		f.GetMessage(), hint))
 	if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR {
-		f.Hint = withCommands(f.GetHint(), p.expand(overrideCommands[code], f.GetMessage(), hint))
+		f.Hint = withCommands(f.GetHint(), p.expandFor(f.GetUnit(), overrideCommands[code],
+			f.GetMessage(), hint))
 	}
 }
 

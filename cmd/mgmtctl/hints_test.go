@@ -328,12 +328,20 @@ func TestACommandAboutOneSideHasItsKubeconfigAlone(t *testing.T) {
 		{"restore plan --source old --target new", object.CodeSourceAnswers, "mgmtctl mgmt fence old --all"},
 		{"restore plan --standalone --store /s --target-kubeconfig t", object.CodeSourceAnswers,
 			"mgmtctl mgmt fence --all --source-kubeconfig FILE --standalone --store /s"},
-		{"move plan --standalone --store /s" + both, object.CodeFencedHere,
-			"mgmtctl mgmt fence --lift --standalone --store /s --target-kubeconfig t; --force " +
-				"fenced-here when no other management cluster reconciles it"},
+		{"move plan --namespace a --standalone --store /s" + both, object.CodeFencedHere,
+			"mgmtctl mgmt fence --lift --workload a/b --standalone --store /s --target-kubeconfig t; " +
+				"--force fenced-here when no other management cluster reconciles it"},
+		{"restore plan --standalone --store /s --snapshot 1a2b" + both, object.CodeSourceAnswers,
+			"mgmtctl mgmt fence --workload NAMESPACE/NAME --standalone --store /s --source-kubeconfig s " +
+				"--source-context c"},
+		{"operation watch 1a2b", object.CodeSourceAnswers,
+			"mgmtctl mgmt fence NAME --workload NAMESPACE/NAME"},
 	} {
 		f := &mgmtv1.Finding{Code: string(tt.code), Hint: "do it",
 			Severity: mgmtv1.Severity_SEVERITY_ERROR}
+		if tt.code == object.CodeFencedHere {
+			f.Unit = "a/b"
+		}
 		parsed(t, strings.Fields(tt.line)).completeHint(f)
 		if want := "do it (" + tt.want + ")"; f.GetHint() != want {
 			t.Errorf("%s: got %q, want %q", tt.line, f.GetHint(), want)

@@ -331,7 +331,7 @@ func TestResumeWithoutSource(t *testing.T) {
 	runner{fake: f}.run(t, line).want(t, 2).stderrHas(t, "this needs --identity (or --plain)")
 	keys := t.TempDir()
 	runner{fake: newFake()}.run(t, "keygen --out "+keys+"/k").want(t, 0)
-	runner{fake: f}.run(t, line+" --target-kubeconfig t --trusted-key k --recipient age1x --signing-key s --identity "+
+	runner{fake: f}.run(t, line+" --target-kubeconfig t --recipient age1x --signing-key s --identity "+
 		keys+"/k/identity.txt").want(t, 4).
 		stderrHas(t, "mgmtctl operation resume 65f1a2b3c4d5 --standalone")
 	if !requestOf[*mgmtv1.ResumeOperationRequest](t, f).GetWithoutSource() {
@@ -413,8 +413,8 @@ func TestCompletionAsksTheDaemon(t *testing.T) {
 // TestAMoveWhoseSideIsAwayPrintsTheWayWithoutIt: at the end of the run, not only after a resume or
 // a rollback that fails for the same reason.
 func TestAMoveWhoseSideIsAwayPrintsTheWayWithoutIt(t *testing.T) {
-	const key = " --standalone --store /s --recipient age1x --signing-key k --trusted-key p" +
-		" --source-kubeconfig s --target-kubeconfig t"
+	const key = " --standalone --store /s --recipient age1x --signing-key k --source-kubeconfig s" +
+		" --target-kubeconfig t"
 	for _, tt := range []struct {
 		code  object.Code
 		state string

@@ -46,8 +46,9 @@ func (p *program) expandFor(unit, template string, texts ...string) string {
 // next returns a command with its placeholders filled in as far as their values are known.
 func (p *program) next(words []string, unit string, texts []string) string {
 	words = slices.Clone(words)
-	if i := slices.Index(words, "--identity"); i >= 0 && (p.given("identity") || p.standalone.plain) {
-		words = slices.Delete(words, i, i+2) // it is repeated, or nothing is encrypted
+	if i := slices.Index(words, "--identity"); i >= 0 && slices.Contains(words, "--without-source") &&
+		(p.given("identity") || p.configHas("identity") || p.standalone.plain) {
+		words = slices.Delete(words, i, i+2) // it is repeated, known, or nothing is encrypted
 	}
 	side := ""
 	for i, w := range words {
@@ -64,7 +65,7 @@ func (p *program) next(words []string, unit string, texts []string) string {
 		}
 	}
 	if side != "" {
-		return p.onSide(side, words)
+		return p.onSide(side, unit, words)
 	}
 	return p.commandLine(words...)
 }
@@ -88,22 +89,55 @@ func (p *program) nameOf(side string) string {
 }
 
 // onSide returns a command about one side of this one, which has the kubeconfig of that side alone.
-// A selection of this command goes before --all.
-func (p *program) onSide(side string, words []string) string {
+// It selects the unit that it is about, else what this command selects.
+func (p *program) onSide(side, unit string, words []string) string {
+	selection := []string{"namespace", "workload", "selector"}
+	other := map[string]string{"source": "target-", "target": "source-"}[side]
 	flags := slices.DeleteFunc(p.repeated(words, false), func(f *pflag.Flag) bool {
-		other := map[string]string{"source": "target-", "target": "source-"}[side]
-		return strings.HasPrefix(f.Name, other)
+		return strings.HasPrefix(f.Name, other) || unit != "" && slices.Contains(selection, f.Name)
 	})
-	selected := slices.ContainsFunc(flags, func(f *pflag.Flag) bool {
-		return slices.Contains([]string{"namespace", "workload", "selector"}, f.Name)
-	})
-	words = slices.DeleteFunc(words, func(w string) bool {
-		return w == "" || selected && w == "--all"
-	})
+	selected := slices.ContainsFunc(flags,
+		func(f *pflag.Flag) bool { return slices.Contains(selection, f.Name) })
+	all := unit == "" && !selected && p.selectsAll()
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "" || !all && w == "--all" })
+	switch {
+	case unit != "":
+		words = append(words, "--workload", unit)
+	case !selected && !all:
+		words = append(words, p.selectionOfPlan()...)
+	}
 	if flag := side + "-kubeconfig"; p.nameOf(side) == "" && !p.given(flag) {
 		words = append(words, "--"+flag, "FILE")
 	}
 	return lineOf(words, flags)
+}
+
+// selectsAll reports whether this command, which has no flags of a selection, is about everything
+// in its source. It may be about less when it has a plan, or names a snapshot.
+func (p *program) selectsAll() bool {
+	path := p.path()
+	if len(path) != 2 || !slices.Contains([]string{kindRestore, kindMove}, path[0]) ||
+		!slices.Contains([]string{"plan", "run"}, path[1]) || p.planFile != "" {
+		return false
+	}
+	return !slices.ContainsFunc([]string{"snapshot", "at", "scope"}, func(name string) bool {
+		f := p.current.Flags().Lookup(name)
+		return f != nil && f.Changed
+	})
+}
+
+// selectionOfPlan returns the flags of the selection of the plan of this command, and a placeholder
+// when that is not known.
+func (p *program) selectionOfPlan() (words []string) {
+	for i, w := range p.planFlags {
+		if slices.Contains([]string{"--namespace", "--workload", "--selector"}, w) {
+			words = append(words, w, p.planFlags[i+1])
+		}
+	}
+	if len(words) == 0 {
+		words = []string{"--workload", "NAMESPACE/NAME"}
+	}
+	return words
 }
 
 // onlyReleased returns the only unit that an operator can accept in the operation of this id; empty

@@ -18,8 +18,9 @@ func newOperationShow(p *program) *cobra.Command {
 		Long: `Show one operation: its state, and the state of each of its workload clusters.
 
 Of a move it also says since when a workload cluster is paused: neither side works on it until it is
-released on the target, or given back to the source. When a restore or a move has left work, the
-commands that go on with it, or undo it, are printed to stderr.
+released on the target, or given back to the source. When another host has gone on with it, the
+state is that of its mirror in the store, if that answers within 10 s. When a restore or a move has
+left work, the commands that go on with it, or undo it, are printed to stderr.
 
 Changes: nothing.
 
@@ -38,7 +39,7 @@ Exit codes: 0 shown, whatever the state of the operation; 1 other error, such as
 }
 
 func runOperationShow(ctx context.Context, p *program, c *connection, id string) error {
-	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id, Mirrored: true})
 	if err != nil {
 		return err
 	}

@@ -113,10 +113,11 @@ func (p *program) offerWays(o *outcome) {
 	p.say("something was changed and work is left; to go on:\n  %s", resume)
 	switch {
 	case op.GetKind() != kindMove:
-	case o.has(object.CodeTargetAway):
+	case o.has(object.CodeTargetAway) && o.has(object.CodeSourceAway): // no way without both
+	case o.has(object.CodeTargetAway) && in(op, "pending", "locked", "paused", "copied"):
 		p.say("if %s does not come back soon, this gives back to %s what is not handed over:\n  %s",
 			op.GetTarget(), op.GetSource(), p.expand(findingCommands[object.CodeTargetAway]))
-	case o.has(object.CodeSourceAway) && handedOver(op):
+	case o.has(object.CodeSourceAway) && in(op, "handed-over"):
 		p.say("if %s does not come back soon, this releases on %s what is handed over:\n  %s",
 			op.GetSource(), op.GetTarget(), p.expand(findingCommands[object.CodeSourceAway]))
 	case !handedOver(op):
@@ -204,9 +205,12 @@ func onlyBlocked(op *mgmtv1.Operation) bool {
 
 // handedOver reports whether a move has handed over a workload cluster, which can then only go
 // forward.
-func handedOver(op *mgmtv1.Operation) bool {
+func handedOver(op *mgmtv1.Operation) bool { return in(op, "handed-over", "released", "retired") }
+
+// in reports whether a workload cluster of an operation is in one of these states.
+func in(op *mgmtv1.Operation, states ...string) bool {
 	for name, state := range op.GetUnits() {
-		if name != "" && slices.Contains([]string{"handed-over", "released", "retired"}, state) {
+		if name != "" && slices.Contains(states, state) {
 			return true
 		}
 	}

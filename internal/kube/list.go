@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/mgmtd/mgmtd/internal/retry"
@@ -340,9 +341,12 @@ func Transient(err error) bool {
 		apierrors.IsInternalError(err) {
 		return true
 	}
+	if _, answered := errors.AsType[*apierrors.StatusError](err); answered {
+		return false
+	}
 	var netErr net.Error
 	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
-		isSyntactic(err)
+		isSyntactic(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
 }
 
 // Unanswered reports whether an error says that an API server did not answer, so that it says

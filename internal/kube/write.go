@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"maps"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // Writer changes objects of a management cluster. Its methods send one request and do not retry:
@@ -84,14 +87,30 @@ func withoutManagedFields(obj *unstructured.Unstructured) *unstructured.Unstruct
 	return obj
 }
 
-// Get reads the newest state of one object. NotFound comes as the API error.
+// Get reads the newest state of one object. NotFound comes as the API error. A connection that
+// breaks before the whole answer is there costs a second request: client-go sends one only when
+// nothing of the answer was read.
 func (r *Reader) Get(ctx context.Context, k Kind, namespace, name string) (
 	*unstructured.Unstructured, error) {
-	raw, err := do(ctx, r.client.Get().AbsPath(k.Path(namespace)+"/"+name))
+	path := k.Path(namespace) + "/" + name
+	raw, err := do(ctx, r.client.Get().AbsPath(path))
+	if Unanswered(err) && retry.Sleep(ctx, Backoff(1, err)) == nil {
+		raw, err = do(ctx, r.client.Get().AbsPath(path))
+	}
 	if err != nil {
 		return nil, err
 	}
 	return decode(raw)
+}
+
+// Answers returns nil when an API server answers, whatever it says. It sends one request, and does
+// not wait for a server that is busy.
+func (r *Reader) Answers(ctx context.Context) error {
+	_, err := do(ctx, r.client.Get().AbsPath(NamespaceKind.Path("")+"/kube-system").MaxRetries(0))
+	if _, answered := errors.AsType[*apierrors.StatusError](err); answered {
+		return nil
+	}
+	return err
 }
 
 // do sends a request. Result.Error, unlike Result.Raw, decodes the server's message from the body

@@ -2,11 +2,14 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/task"
@@ -31,89 +34,128 @@ const (
 // sideWatch knows which sides of a move answer.
 type sideWatch struct {
 	Options
-	back bool
-	wait time.Duration    // how long a side may take to answer
-	away map[string]error // by the name of the side
+	back  bool
+	wait  time.Duration // how long a side may take to answer
+	sides [2]watchedSide
+}
+
+// watchedSide is a side that is watched.
+type watchedSide struct {
+	name   string // as the history has it: both may have one name
+	reader *kube.Reader
+	away   error // why it does not answer; nil when it does, or that is not known
+}
+
+func newSideWatch(o Options, back bool, wait time.Duration) *sideWatch {
+	return &sideWatch{Options: o, back: back, wait: wait, sides: [2]watchedSide{
+		{name: "source " + o.Source.Name, reader: o.Source.Reader},
+		{name: "target " + o.Target.Name, reader: o.Target.Reader}}}
 }
 
 // watchSides asks both sides during a run of a move, or its rollback (back), whether they answer: a
 // run that waits for one of them looks like one that hangs. The caller calls end with the result of
-// the run. When that failed or was stopped, and a side does not answer, this is a finding: what was
-// not done may have no other reason, and there may be a way on without that side.
-func watchSides(ctx context.Context, o Options, back bool) (end func(error)) {
+// the run, and uses what that returns. When the run failed or was stopped, and a side does not
+// answer, this is a finding: what was not done may have no other reason, and there may be a way on
+// without that side.
+func watchSides(ctx context.Context, o Options, back bool) (end func(error) error) {
 	return newSideWatch(o, back, sideWait).begin(ctx)
 }
 
-func newSideWatch(o Options, back bool, wait time.Duration) *sideWatch {
-	return &sideWatch{Options: o, back: back, wait: wait, away: map[string]error{}}
-}
-
 // begin is watchSides.
-func (w *sideWatch) begin(ctx context.Context) (end func(error)) {
+func (w *sideWatch) begin(ctx context.Context) (end func(error) error) {
 	watching, stop := context.WithCancel(ctx)
 	var g task.Group
 	g.Go(func() error {
 		for retry.Sleep(watching, sideInterval) == nil {
-			for _, side := range []Mgmt{w.Source, w.Target} {
-				_ = w.ask(watching, side)
-			}
+			w.ask(watching)
 		}
 		return nil
 	})
-	return func(failure error) {
+	return func(failure error) error {
 		stop()
-		g.Finish()
-		if failure != nil {
-			w.report(context.WithoutCancel(ctx))
+		err := g.Wait() // nothing but a panic
+		if failure == nil {
+			return nil
 		}
+		if _, takenOver := errors.AsType[*mirror.FencedError](errors.Join(failure,
+			context.Cause(ctx))); takenOver {
+			return failure // that host knows better
+		}
+		if ctx.Err() != nil {
+			ctx = context.WithoutCancel(ctx)
+		}
+		w.report(ctx)
+		if err != nil {
+			return errors.Join(failure, err)
+		}
+		return failure
 	}
 }
 
-// ask asks a side whether it answers, and writes into the history when that has changed. It returns
-// why it does not, and nil when that is not known.
-func (w *sideWatch) ask(ctx context.Context, side Mgmt) error {
-	if side.Reader == nil { // it is only named
-		return nil
-	}
+// ask asks both sides whether they answer, and writes into the history what has changed.
+func (w *sideWatch) ask(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, w.wait)
 	defer cancel()
-	_, err := side.Reader.Get(asking, kube.NamespaceKind, "", "kube-system")
-	if ctx.Err() != nil {
-		return nil
+	var g task.Group
+	var away [2]error
+	for i, side := range w.sides {
+		if side.reader != nil { // else it is only named
+			g.Go(func() error { away[i] = side.reader.Answers(asking); return nil })
+		}
 	}
-	if !kube.Unanswered(err) && asking.Err() == nil {
-		err = nil // also when it refuses to tell
+	if g.Finish(); ctx.Err() != nil {
+		return
 	}
-	text := ""
-	switch was := w.away[side.Name]; {
-	case err != nil && was == nil:
-		text = fmt.Sprintf("management cluster %s does not answer: %v", side.Name, err)
-	case err == nil && was != nil:
-		text = fmt.Sprintf("management cluster %s answers again", side.Name)
+	for i := range w.sides {
+		side := &w.sides[i]
+		text := ""
+		switch {
+		case away[i] != nil && side.away == nil:
+			text = fmt.Sprintf("the %s does not answer: %v", side.name, away[i])
+		case away[i] == nil && side.away != nil:
+			text = fmt.Sprintf("the %s answers again", side.name)
+		}
+		if side.away = away[i]; text != "" {
+			_ = w.Journal.Emit(context.WithoutCancel(ctx),
+				catalog.Event{Type: catalog.EventMessage, Message: text})
+		}
 	}
-	w.away[side.Name] = err
-	if text != "" {
-		_ = w.Journal.Emit(context.WithoutCancel(ctx),
-			catalog.Event{Type: catalog.EventMessage, Message: text})
-	}
-	return err
 }
 
-// report asks both sides once more, and reports those that do not answer. A rollback has no way
-// without the source.
+// report asks both sides once more, and reports those that do not answer. A finding has a hint when
+// there is a way on without that side, which needs the other one.
 func (w *sideWatch) report(ctx context.Context) {
-	for _, s := range []struct {
-		side Mgmt
-		code object.Code
-		hint string
-	}{{w.Source, object.CodeSourceAway, SourceAwayHint},
-		{w.Target, object.CodeTargetAway, TargetAwayHint}} {
-		err := w.ask(ctx, s.side)
-		if err == nil || w.back && s.code == object.CodeSourceAway {
-			continue
-		}
-		_ = w.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: s.code, Message: fmt.Sprintf("management cluster %s does not answer: %v", s.side.Name,
-				err), Hint: s.hint}))
+	w.ask(ctx)
+	source, target := w.sides[0], w.sides[1]
+	op, err := w.Catalog.Operation(ctx, w.Journal.Operation())
+	if err != nil {
+		return
 	}
+	if source.away != nil {
+		f := object.Finding{Severity: object.Warning, Code: object.CodeSourceAway,
+			Message: fmt.Sprintf("the %s does not answer: %v", source.name, source.away)}
+		if !w.back && target.away == nil && inState(op, catalog.UnitHandedOver) {
+			f.Hint = SourceAwayHint
+		}
+		_ = w.Journal.Emit(ctx, catalog.FindingEvent("", f))
+	}
+	if target.away != nil {
+		f := object.Finding{Severity: object.Warning, Code: object.CodeTargetAway,
+			Message: fmt.Sprintf("the %s does not answer: %v", target.name, target.away)}
+		if source.away == nil && source.reader != nil && inState(op, catalog.UnitPending,
+			catalog.UnitLocked, catalog.UnitPaused, catalog.UnitCopied) {
+			f.Hint = TargetAwayHint
+		}
+		_ = w.Journal.Emit(ctx, catalog.FindingEvent("", f))
+	}
+}
+
+// inState reports whether a workload cluster of an operation is in one of these states.
+func inState(op catalog.Operation, states ...catalog.UnitState) bool {
+	for unit, state := range op.Units {
+		if unit != "" && slices.Contains(states, state) {
+			return true
+		}
+	}
+	return false
 }

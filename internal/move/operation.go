@@ -127,11 +127,10 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 }
 
 // watched is execute that watches whether both sides answer.
-func watched(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCapture) error {
+func watched(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCapture) (err error) {
 	end := watchSides(ctx, o, false)
-	err := execute(ctx, o, stored, seen)
-	end(err)
-	return err
+	defer func() { err = end(err) }()
+	return execute(ctx, o, stored, seen)
 }
 
 // GoForward brings the units that were handed over to their end on the target, while the source
@@ -139,7 +138,7 @@ func watched(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 // over makes it safe, whatever the source does meanwhile. It may run again after any crash; a later
 // Resume retires them. Errors: *SourceLeftError, when all went well; *restore.IncompleteError;
 // *modify.MismatchError; the context's; those of the journal.
-func GoForward(ctx context.Context, o Options, stored *StoredPlan) error {
+func GoForward(ctx context.Context, o Options, stored *StoredPlan) (err error) {
 	if err := stored.Plan.Copy.CheckModifiers(o.Modifiers); err != nil {
 		return err
 	}
@@ -147,6 +146,8 @@ func GoForward(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err != nil {
 		return err
 	}
+	end := watchSides(ctx, o, false)
+	defer func() { err = end(err) }()
 	return m.goForward(ctx)
 }
 
@@ -159,13 +160,18 @@ func Rollback(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, true); err != nil {
 		return err
 	}
-	end := watchSides(ctx, o, true)
-	err := rollBack(ctx, o, stored)
-	end(err)
+	err := watchedBack(ctx, o, stored)
 	if _, forward := errors.AsType[*ForwardError](err); forward {
 		return errors.Join(err, o.setDirection(ctx, false)) // the rest can only go forward
 	}
 	return err
+}
+
+// watchedBack is rollBack that watches whether both sides answer.
+func watchedBack(ctx context.Context, o Options, stored *StoredPlan) (err error) {
+	end := watchSides(ctx, o, true)
+	defer func() { err = end(err) }()
+	return rollBack(ctx, o, stored)
 }
 
 // setDirection records the direction of a move before anything is undone: a resume after a crash

@@ -285,6 +285,34 @@ func isAhead(ctx context.Context, c *catalog.Catalog, op catalog.Operation, foun
 	return found.Seq > own, err
 }
 
+// continuedElsewhere returns what the mirror says of an operation of this catalog with which
+// another host has gone on, as a list has it; nil when none has, or the store does not answer.
+func (s *Server) continuedElsewhere(ctx context.Context, c *catalog.Catalog,
+	op catalog.Operation) *mgmtv1.Operation {
+	if state, err := c.Mirror(ctx, op.ID); err != nil || state.Seq == 0 && state.Next == "" {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, newestWait)
+	defer cancel()
+	location, st, err := s.openStoreOf(asking, op, op.Location, nil)
+	if err != nil {
+		return nil
+	}
+	list, err := mirror.List(asking, st)
+	if err != nil {
+		return nil
+	}
+	for _, found := range list {
+		if found.ID != op.ID || isGivenUp(found) {
+			continue
+		}
+		if ahead, err := isAhead(ctx, c, op, found); err == nil && ahead {
+			return mirroredToProto(location, found, time.Now())
+		}
+	}
+	return nil
+}
+
 // silence is how old the newest record of an operation may be that is said to run. A run writes one
 // every few seconds while it gets on; it may also wait for a management cluster for minutes.
 const silence = time.Minute

@@ -122,6 +122,16 @@ func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
 		!strings.Contains(op.Message, "has taken over operation") {
 		t.Errorf("%+v, %v", got, err)
 	}
+	for mirrored, want := range map[bool]mgmtv1.OperationState{
+		true:  mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED,
+		false: operationStates[op.State],
+	} {
+		shown, err := (&operationService{s: a}).GetOperation(t.Context(),
+			&mgmtv1.GetOperationRequest{Id: string(id), Mirrored: mirrored})
+		if err != nil || shown.GetOperation().GetState() != want {
+			t.Errorf("mirrored %v: shown %v, %v", mirrored, shown, err)
+		}
+	}
 	// Without an identity its records cannot be read.
 	if _, err := a.currentOperation(t.Context(), c, string(id), nil); ExitCode(err) != ExitHeld {
 		t.Errorf("taken back without an identity: %v", err)

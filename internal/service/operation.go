@@ -73,6 +73,11 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 	if err != nil {
 		return nil, err
 	}
+	if req.GetMirrored() {
+		if newer := o.s.continuedElsewhere(ctx, c, op); newer != nil {
+			return &mgmtv1.GetOperationResponse{Operation: newer}, nil
+		}
+	}
 	return &mgmtv1.GetOperationResponse{Operation: shownOperation(ctx, c, op)}, nil
 }
 

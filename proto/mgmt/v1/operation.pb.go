@@ -1256,7 +1256,10 @@ type GetOperationRequest struct {
 	// An id, or the beginning of one that fits only one operation, or "latest".
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The kinds of which "latest" is the newest operation; empty means all.
-	Kinds         []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	Kinds []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	// What its mirror says of an operation with which another host has gone on, instead of what this
+	// one knew of it. A storage location that does not answer in ten seconds is not asked.
+	Mirrored      bool `protobuf:"varint,3,opt,name=mirrored,proto3" json:"mirrored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1306,13 @@ func (x *GetOperationRequest) GetKinds() []string {
 		return x.Kinds
 	}
 	return nil
+}
+
+func (x *GetOperationRequest) GetMirrored() bool {
+	if x != nil {
+		return x.Mirrored
+	}
+	return false
 }
 
 // GetOperationResponse holds the operation.
@@ -1904,10 +1914,11 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"forceCodes\"z\n" +
 	"\x18ForgetOperationsResponse\x120\n" +
 	"\tforgotten\x18\x01 \x03(\v2\x12.mgmt.v1.OperationR\tforgotten\x12,\n" +
-	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\";\n" +
+	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\"W\n" +
 	"\x13GetOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05kinds\x18\x02 \x03(\tR\x05kinds\"H\n" +
+	"\x05kinds\x18\x02 \x03(\tR\x05kinds\x12\x1a\n" +
+	"\bmirrored\x18\x03 \x01(\bR\bmirrored\"H\n" +
 	"\x14GetOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"D\n" +
 	"\x15WatchOperationRequest\x12\x0e\n" +

@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+)
+
+// TestALostConnectionIsTransient: so is every other way not to answer, and what a server answers
+// that is busy.
+func TestALostConnectionIsTransient(t *testing.T) {
+	body := func(err error) error {
+		return fmt.Errorf("unexpected error when reading response body. Please retry. "+
+			"Original error: %w", err)
+	}
+	for _, tt := range []struct {
+		err               error
+		again, unanswered bool
+	}{
+		{nil, false, false},
+		{body(errors.New("http2: client connection lost")), true, true},
+		{body(io.ErrUnexpectedEOF), true, true},
+		{&url.Error{Op: "Get", URL: "https://h", Err: errors.New(
+			"http2: server sent GOAWAY and closed the connection; LastStreamID=1")}, true, true},
+		{&url.Error{Op: "Get", URL: "https://h", Err: io.EOF}, true, true},
+		{apierrors.NewTooManyRequests("busy", 1), true, false},
+		{apierrors.NewInternalError(errors.New("connection reset by peer")), true, false},
+		{apierrors.NewBadRequest("webhook: connection reset by peer"), false, false},
+		{errors.New("x509: unknown authority"), false, false},
+	} {
+		if again, unanswered := Transient(tt.err), Unanswered(tt.err); again != tt.again ||
+			unanswered != tt.unanswered {
+			t.Errorf("%v: transient %v, unanswered %v", tt.err, again, unanswered)
+		}
+	}
+}
+
+// TestAnAnswerThatBreaksOffIsAskedForAgain, but once.
+func TestAnAnswerThatBreaksOffIsAskedForAgain(t *testing.T) {
+	for _, breaks := range []int32{1, 2} {
+		var asked atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			text := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			if asked.Add(1) <= breaks {
+				_, _ = io.WriteString(w, text[:9])
+				_ = http.NewResponseController(w).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = io.WriteString(w, text)
+		}))
+		t.Cleanup(server.Close)
+		client, err := newRESTClient(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := (&Reader{client: client}).Get(t.Context(), NamespaceKind, "", "a")
+		if (err == nil) != (breaks == 1) || err == nil && u.GetName() != "a" || asked.Load() != 2 {
+			t.Errorf("%d answers break off: got %v, %v after %d requests", breaks, u, err, asked.Load())
+		}
+	}
+}
