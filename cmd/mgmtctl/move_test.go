@@ -424,7 +424,7 @@ func TestAMoveWhoseSideIsAwayPrintsTheWayWithoutIt(t *testing.T) {
 			"mgmtctl operation rollback 65f1a2b3c4d5 --without-target"},
 		{object.CodeSourceAway, "handed-over", "releases on new what is handed over:\n  " +
 			"mgmtctl operation resume 65f1a2b3c4d5 --without-source --identity FILE"},
-		{object.CodeSourceAway, "paused", "nothing is handed over yet; to undo it instead:\n  " +
+		{object.CodeObserve, "paused", "nothing is handed over yet; to undo it instead:\n  " +
 			"mgmtctl operation rollback 65f1a2b3c4d5 --standalone"},
 	} {
 		f := newFake()

@@ -32,7 +32,8 @@ With --without-source, of a move whose source does not answer: the source is not
 workload clusters that were handed over are released on the target, from the snapshot in the store,
 which needs --identity. It ends with exit code 4: the next resume, once the source answers, removes
 them there. Those that were not handed over stay as they are. Standalone it needs --store,
---target-kubeconfig, and --identity, --recipient and --signing-key (or --plain).
+--target-kubeconfig, and --identity, --recipient and --signing-key (or --plain); and --trusted-key
+when another key signed the snapshot.
 
 An operation that was begun with --resource-modifiers is resumed with the same file: it is stored
 nowhere, since it may hold credentials. So a daemon does not resume such a move by itself.

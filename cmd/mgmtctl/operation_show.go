@@ -19,8 +19,9 @@ func newOperationShow(p *program) *cobra.Command {
 
 Of a move it also says since when a workload cluster is paused: neither side works on it until it is
 released on the target, or given back to the source. When another host has gone on with it, the
-state is that of its mirror in the store, if that answers within 10 s. When a restore or a move has
-left work, the commands that go on with it, or undo it, are printed to stderr.
+state is that of its mirror in the store, if that answers within 10 s, and how its workload clusters
+stand is not known here. When a restore or a move has left work, the commands that go on with it, or
+undo it, are printed to stderr.
 
 Changes: nothing.
 
@@ -52,7 +53,8 @@ func (p *program) showOperation(op *mgmtv1.Operation) error {
 	if err := p.print(op, func(w io.Writer) { p.writeOperation(w, op) }); err != nil {
 		return err
 	}
-	if isEnd(op.GetState()) && slices.Contains(changing, op.GetKind()) {
+	// What only a mirror has says in its message how to go on: how its units stand is not known.
+	if isEnd(op.GetState()) && slices.Contains(changing, op.GetKind()) && op.GetHost() == "" {
 		p.offerNext(&outcome{operation: op})
 	}
 	return nil

@@ -113,11 +113,10 @@ func (p *program) offerWays(o *outcome) {
 	p.say("something was changed and work is left; to go on:\n  %s", resume)
 	switch {
 	case op.GetKind() != kindMove:
-	case o.has(object.CodeTargetAway) && o.has(object.CodeSourceAway): // no way without both
-	case o.has(object.CodeTargetAway) && in(op, "pending", "locked", "paused", "copied"):
+	case o.proposes(object.CodeTargetAway):
 		p.say("if %s does not come back soon, this gives back to %s what is not handed over:\n  %s",
 			op.GetTarget(), op.GetSource(), p.expand(findingCommands[object.CodeTargetAway]))
-	case o.has(object.CodeSourceAway) && in(op, "handed-over"):
+	case o.proposes(object.CodeSourceAway):
 		p.say("if %s does not come back soon, this releases on %s what is handed over:\n  %s",
 			op.GetSource(), op.GetTarget(), p.expand(findingCommands[object.CodeSourceAway]))
 	case !handedOver(op):
@@ -125,10 +124,11 @@ func (p *program) offerWays(o *outcome) {
 	}
 }
 
-// has reports whether the run had a finding of this code.
-func (o *outcome) has(code object.Code) bool {
-	return slices.ContainsFunc(o.findings,
-		func(f *mgmtv1.Finding) bool { return f.GetCode() == string(code) })
+// proposes reports whether the run had a finding of this code with a hint: there is a way on.
+func (o *outcome) proposes(code object.Code) bool {
+	return slices.ContainsFunc(o.findings, func(f *mgmtv1.Finding) bool {
+		return f.GetCode() == string(code) && f.GetHint() != ""
+	})
 }
 
 // machinesChanged returns the units whose Machines came or went after the release, which stopped
@@ -205,12 +205,9 @@ func onlyBlocked(op *mgmtv1.Operation) bool {
 
 // handedOver reports whether a move has handed over a workload cluster, which can then only go
 // forward.
-func handedOver(op *mgmtv1.Operation) bool { return in(op, "handed-over", "released", "retired") }
-
-// in reports whether a workload cluster of an operation is in one of these states.
-func in(op *mgmtv1.Operation, states ...string) bool {
+func handedOver(op *mgmtv1.Operation) bool {
 	for name, state := range op.GetUnits() {
-		if name != "" && slices.Contains(states, state) {
+		if name != "" && slices.Contains([]string{"handed-over", "released", "retired"}, state) {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -331,6 +332,9 @@ func (e *callbackError) Unwrap() error { return e.err }
 
 // Transient reports whether the same request may succeed when it is sent again.
 func Transient(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" && op.Timeout() {
+		return true // its error may also be that of a deadline, which is that of the dialer
+	}
 	var cb *callbackError
 	if errors.As(err, &cb) || errors.Is(err, ErrUnbounded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) {
@@ -341,13 +345,21 @@ func Transient(err error) bool {
 		apierrors.IsInternalError(err) {
 		return true
 	}
-	if _, answered := errors.AsType[*apierrors.StatusError](err); answered {
-		return false
-	}
+	_, answered := errors.AsType[*apierrors.StatusError](err)
+	return err != nil && !answered && isBroken(err)
+}
+
+// isBroken reports whether an error is that of a connection, or of an answer that broke off.
+func isBroken(err error) bool {
 	var netErr net.Error
 	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
-		isSyntactic(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
+		isSyntactic(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		strings.Contains(err.Error(), resetStream)
 }
+
+// resetStream is in the text of the error of an answer that a server broke off over HTTP/2. Its
+// type is not ours to name: client-go may use that of net/http or that of x/net.
+const resetStream = "stream error: stream ID"
 
 // Unanswered reports whether an error says that an API server did not answer, so that it says
 // nothing of the object that the server was asked for. It is false for nil.

@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -31,6 +33,10 @@ func TestALostConnectionIsTransient(t *testing.T) {
 		{&url.Error{Op: "Get", URL: "https://h", Err: errors.New(
 			"http2: server sent GOAWAY and closed the connection; LastStreamID=1")}, true, true},
 		{&url.Error{Op: "Get", URL: "https://h", Err: io.EOF}, true, true},
+		{body(errors.New("stream error: stream ID 3; INTERNAL_ERROR; received from peer")), true, true},
+		{&url.Error{Op: "Get", URL: "https://h", Err: &net.OpError{Op: "dial",
+			Err: context.DeadlineExceeded}}, true, true},
+		{&url.Error{Op: "Get", URL: "https://h", Err: context.DeadlineExceeded}, false, false},
 		{apierrors.NewTooManyRequests("busy", 1), true, false},
 		{apierrors.NewInternalError(errors.New("connection reset by peer")), true, false},
 		{apierrors.NewBadRequest("webhook: connection reset by peer"), false, false},
@@ -47,7 +53,7 @@ func TestALostConnectionIsTransient(t *testing.T) {
 func TestAnAnswerThatBreaksOffIsAskedForAgain(t *testing.T) {
 	for _, breaks := range []int32{1, 2} {
 		var asked atomic.Int32
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			text := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
@@ -58,8 +64,12 @@ func TestAnAnswerThatBreaksOffIsAskedForAgain(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, text)
 		}))
+		server.EnableHTTP2 = true // as API servers have it
+		server.StartTLS()
 		t.Cleanup(server.Close)
-		client, err := newRESTClient(&rest.Config{Host: server.URL})
+		config := &rest.Config{Host: server.URL}
+		config.Insecure = true
+		client, err := newRESTClient(config)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,7 +95,9 @@ func (r *Reader) Get(ctx context.Context, k Kind, namespace, name string) (
 	*unstructured.Unstructured, error) {
 	path := k.Path(namespace) + "/" + name
 	raw, err := do(ctx, r.client.Get().AbsPath(path))
-	if Unanswered(err) && retry.Sleep(ctx, Backoff(1, err)) == nil {
+	var waited net.Error
+	timeout := errors.As(err, &waited) && waited.Timeout()
+	if Unanswered(err) && !timeout && retry.Sleep(ctx, Backoff(1, err)) == nil {
 		raw, err = do(ctx, r.client.Get().AbsPath(path))
 	}
 	if err != nil {

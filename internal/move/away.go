@@ -81,10 +81,7 @@ func (w *sideWatch) begin(ctx context.Context) (end func(error) error) {
 			context.Cause(ctx))); takenOver {
 			return failure // that host knows better
 		}
-		if ctx.Err() != nil {
-			ctx = context.WithoutCancel(ctx)
-		}
-		w.report(ctx)
+		w.report(context.WithoutCancel(ctx))
 		if err != nil {
 			return errors.Join(failure, err)
 		}
@@ -125,7 +122,9 @@ func (w *sideWatch) ask(ctx context.Context) {
 // report asks both sides once more, and reports those that do not answer. A finding has a hint when
 // there is a way on without that side, which needs the other one.
 func (w *sideWatch) report(ctx context.Context) {
-	w.ask(ctx)
+	if w.ask(ctx); w.sides[0].away != nil || w.sides[1].away != nil {
+		w.ask(ctx) // once more: a connection may have died that was made long ago
+	}
 	source, target := w.sides[0], w.sides[1]
 	op, err := w.Catalog.Operation(ctx, w.Journal.Operation())
 	if err != nil {

@@ -289,7 +289,9 @@ func isAhead(ctx context.Context, c *catalog.Catalog, op catalog.Operation, foun
 // another host has gone on, as a list has it; nil when none has, or the store does not answer.
 func (s *Server) continuedElsewhere(ctx context.Context, c *catalog.Catalog,
 	op catalog.Operation) *mgmtv1.Operation {
-	if state, err := c.Mirror(ctx, op.ID); err != nil || state.Seq == 0 && state.Next == "" {
+	state, err := c.Mirror(ctx, op.ID)
+	if err != nil || state.Seq == 0 && state.Next == "" || op.State == catalog.Running ||
+		op.State.Final() {
 		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, newestWait)
@@ -298,19 +300,14 @@ func (s *Server) continuedElsewhere(ctx context.Context, c *catalog.Catalog,
 	if err != nil {
 		return nil
 	}
-	list, err := mirror.List(asking, st)
-	if err != nil {
+	found, err := mirror.Newest(asking, st, op.ID)
+	if err != nil || found.Problem != nil || isGivenUp(found) {
 		return nil
 	}
-	for _, found := range list {
-		if found.ID != op.ID || isGivenUp(found) {
-			continue
-		}
-		if ahead, err := isAhead(ctx, c, op, found); err == nil && ahead {
-			return mirroredToProto(location, found, time.Now())
-		}
+	if ahead, err := isAhead(ctx, c, op, found); err != nil || !ahead {
+		return nil
 	}
-	return nil
+	return mirroredToProto(location, found, time.Now())
 }
 
 // silence is how old the newest record of an operation may be that is said to run. A run writes one
@@ -332,6 +329,10 @@ func mirroredToProto(l *Location, found mirror.Found, now time.Time) *mgmtv1.Ope
 	p.CreateTime = timestamppb.New(found.ID.Time())
 	p.Message = fmt.Sprintf("host %s began or continued it; only its mirror in the store has it",
 		head.Host)
+	if s := catalog.State(head.State); s == catalog.Failed || s == catalog.Stopped {
+		p.Message += ", and how its workload clusters stand (look at that host; to go on here, resume it)"
+		p.HintKey = string(object.HintResumeWithIdentity)
+	}
 	if age := now.Sub(head.Time); head.State == string(catalog.Running) && age.Abs() > silence {
 		p.State = mgmtv1.OperationState_OPERATION_STATE_UNKNOWN
 		p.Message = fmt.Sprintf("host %s wrote the newest record of operation %s %s, %s, and none about "+
