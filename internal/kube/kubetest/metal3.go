@@ -78,7 +78,11 @@ func removeCRD(ctx context.Context, client dynamic.Interface,
 		}
 		objects := client.Resource(schema.GroupVersionResource{Group: group, Version: version,
 			Resource: resource})
-		list, err := objects.List(ctx, metav1.ListOptions{})
+		var list *unstructured.UnstructuredList
+		err := kube.Retry(ctx, func() (err error) {
+			list, err = objects.List(ctx, metav1.ListOptions{})
+			return err
+		})
 		if apierrors.IsNotFound(err) {
 			return nil // the CRD is gone
 		}

@@ -177,7 +177,7 @@ func (s *Servers) awaitServed(ctx context.Context, client dynamic.Interface,
 			if err == nil {
 				break
 			}
-			if !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
+			if !apierrors.IsNotFound(err) && !kube.Transient(err) || ctx.Err() != nil {
 				return fmt.Errorf("await %s: %w", crd.GetName(), err)
 			}
 			time.Sleep(50 * time.Millisecond)
