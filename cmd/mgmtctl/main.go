@@ -11,26 +11,20 @@ package main
 import (
 	"context"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/mgmtd/mgmtd/internal/heap"
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
 func main() {
-	quiet()
+	kube.DiscardLogs()
 	heap.Bound()
 	os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
-
-// quiet keeps client-go from writing the errors that it also returns to stderr. klog would write
-// them there whatever its output is.
-func quiet() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
 // Run runs mgmtctl once with args and returns its exit code. The first interrupt stops it between
 // two steps; the second returns at once and leaves its work for a resume.

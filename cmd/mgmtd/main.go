@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,24 +16,20 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/mgmtd/mgmtd/internal/heap"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/service/config"
 )
 
 func main() {
-	quiet()
+	kube.DiscardLogs()
 	heap.Bound()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, signals))
 }
-
-// quiet keeps client-go from writing the errors that it also returns to stderr. klog would write
-// them there whatever its output is.
-func quiet() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
 // flags of the command line.
 type flags struct {

@@ -52,16 +52,17 @@ func newSideWatch(o Options, back bool, wait time.Duration) *sideWatch {
 		{name: "target " + o.Target.Name, reader: o.Target.Reader}}}
 }
 
-// watchSides asks both sides during a run of a move, or its rollback (back), whether they answer: a
-// run that waits for one of them looks like one that hangs. The caller calls end with the result of
-// the run, and uses what that returns. When the run failed or was stopped, and a side does not
-// answer, this is a finding: what was not done may have no other reason, and there may be a way on
-// without that side.
-func watchSides(ctx context.Context, o Options, back bool) (end func(error) error) {
-	return newSideWatch(o, back, sideWait).begin(ctx)
+// watched calls run, which is a run of a move or its rollback (back), and asks both sides meanwhile
+// whether they answer: a run that waits for one of them looks like one that hangs. When it failed or
+// was stopped, and a side does not answer, this is a finding: what was not done may have no other
+// reason, and there may be a way on without that side. The error is that of run.
+func watched(ctx context.Context, o Options, back bool, run func() error) (err error) {
+	end := newSideWatch(o, back, sideWait).begin(ctx)
+	defer func() { err = end(err) }() // also after a panic
+	return run()
 }
 
-// begin is watchSides.
+// begin begins to ask. The caller calls end with the error of the run, and uses what it returns.
 func (w *sideWatch) begin(ctx context.Context) (end func(error) error) {
 	watching, stop := context.WithCancel(ctx)
 	var g task.Group

@@ -107,7 +107,7 @@ func TestAPanicOfARunEndsItsWatch(t *testing.T) {
 	t.Parallel()
 	c, j := newJournal(t, catalog.Options{})
 	err := task.Call(func() error {
-		return watched(t.Context(), Options{Catalog: c, Journal: j}, nil, nil) // there is no plan
+		return watched(t.Context(), Options{Catalog: c, Journal: j}, false, func() error { panic("a bug") })
 	})
 	if _, panicked := errors.AsType[*task.PanicError](err); !panicked {
 		t.Errorf("got %v", err)

@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options, r Request) error {
 	if len(plan.Suspend) > 0 {
 		seen = nil // their owners may apply something until they are suspended
 	}
-	return watched(ctx, o, stored, seen)
+	return watched(ctx, o, false, func() error { return execute(ctx, o, stored, seen) })
 }
 
 // Resume executes a stored plan: it skips steps that are done in the journal. It may run again
@@ -123,14 +123,7 @@ func Resume(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, false); err != nil {
 		return err
 	}
-	return watched(ctx, o, stored, nil)
-}
-
-// watched is execute that watches whether both sides answer.
-func watched(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCapture) (err error) {
-	end := watchSides(ctx, o, false)
-	defer func() { err = end(err) }()
-	return execute(ctx, o, stored, seen)
+	return watched(ctx, o, false, func() error { return execute(ctx, o, stored, nil) })
 }
 
 // GoForward brings the units that were handed over to their end on the target, while the source
@@ -138,7 +131,7 @@ func watched(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 // over makes it safe, whatever the source does meanwhile. It may run again after any crash; a later
 // Resume retires them. Errors: *SourceLeftError, when all went well; *restore.IncompleteError;
 // *modify.MismatchError; the context's; those of the journal.
-func GoForward(ctx context.Context, o Options, stored *StoredPlan) (err error) {
+func GoForward(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := stored.Plan.Copy.CheckModifiers(o.Modifiers); err != nil {
 		return err
 	}
@@ -146,9 +139,7 @@ func GoForward(ctx context.Context, o Options, stored *StoredPlan) (err error) {
 	if err != nil {
 		return err
 	}
-	end := watchSides(ctx, o, false)
-	defer func() { err = end(err) }()
-	return m.goForward(ctx)
+	return watched(ctx, o, false, func() error { return m.goForward(ctx) })
 }
 
 // Rollback undoes a move for the units that are not handed over: it removes their copies from the
@@ -160,18 +151,11 @@ func Rollback(ctx context.Context, o Options, stored *StoredPlan) error {
 	if err := o.setDirection(ctx, true); err != nil {
 		return err
 	}
-	err := watchedBack(ctx, o, stored)
+	err := watched(ctx, o, true, func() error { return rollBack(ctx, o, stored) })
 	if _, forward := errors.AsType[*ForwardError](err); forward {
 		return errors.Join(err, o.setDirection(ctx, false)) // the rest can only go forward
 	}
 	return err
-}
-
-// watchedBack is rollBack that watches whether both sides answer.
-func watchedBack(ctx context.Context, o Options, stored *StoredPlan) (err error) {
-	end := watchSides(ctx, o, true)
-	defer func() { err = end(err) }()
-	return rollBack(ctx, o, stored)
 }
 
 // setDirection records the direction of a move before anything is undone: a resume after a crash

@@ -301,7 +301,7 @@ func (s *Server) continuedElsewhere(ctx context.Context, c *catalog.Catalog,
 		return nil
 	}
 	found, err := mirror.Newest(asking, st, op.ID)
-	if err != nil || found.Problem != nil || isGivenUp(found) {
+	if err != nil || isGivenUp(found) {
 		return nil
 	}
 	if ahead, err := isAhead(ctx, c, op, found); err != nil || !ahead {

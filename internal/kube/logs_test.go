@@ -1,4 +1,4 @@
-package main
+package kube
 
 import (
 	"errors"
@@ -9,15 +9,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestErrorsOfLibrariesAreNotLogged: they are returned as well, and are no lines of ours.
-func TestErrorsOfLibrariesAreNotLogged(t *testing.T) {
+// TestErrorsOfClientGoAreNotLogged: they are returned as well, and are no lines of ours.
+func TestErrorsOfClientGoAreNotLogged(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stderr := os.Stderr
 	os.Stderr = file
-	quiet()
+	DiscardLogs()
 	klog.ErrorS(errors.New("no answer"), "read a response")
 	klog.Background().Error(errors.New("no answer"), "read a response")
 	klog.Flush()
