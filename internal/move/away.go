@@ -53,9 +53,9 @@ func newSideWatch(o Options, back bool, wait time.Duration) *sideWatch {
 }
 
 // watched calls run, which is a run of a move or its rollback (back), and asks both sides meanwhile
-// whether they answer: a run that waits for one of them looks like one that hangs. When it failed or
-// was stopped, and a side does not answer, this is a finding: what was not done may have no other
-// reason, and there may be a way on without that side. The error is that of run.
+// whether they answer: a run that waits for one of them looks like one that hangs. When it failed
+// or was stopped, and a side does not answer, this is a finding: what was not done may have no
+// other reason, and there may be a way on without that side. The error is that of run.
 func watched(ctx context.Context, o Options, back bool, run func() error) (err error) {
 	end := newSideWatch(o, back, sideWait).begin(ctx)
 	defer func() { err = end(err) }() // also after a panic
