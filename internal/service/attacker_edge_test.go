@@ -152,9 +152,9 @@ func TestADayWithAStolenEdgeDaemon(t *testing.T) {
 		defer d.close()
 		d.pass(2*time.Hour + time.Minute)
 		edge := d.stealKey("sources: [edge]")
-		for n := range 44 {
+		for n := range halfHours() {
 			d.pass(30 * time.Minute)
-			if n%11 == 0 {
+			if n%(halfHours()/4) == 0 {
 				d.attack(edge.strikes(), n)
 			}
 		}

@@ -12,9 +12,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// TestADayWithAnAttacker lets the schedules of a daemon run for a day, while somebody with access
-// to the bucket does one thing after the other, each half an hour. At the end the newest snapshot
-// of each scope is found, and can be read, and each kind of attack was reported.
+// TestADayWithAnAttacker lets the schedules of a daemon run for 7 hours, and for a whole day with
+// MGMTD_TEST_STATES, while somebody with access to the bucket does one thing after the other, each
+// half an hour. At the end the newest snapshot of each scope is found, and can be read, and each
+// kind of attack was reported.
 func TestADayWithAnAttacker(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -32,7 +33,7 @@ func TestADayWithAnAttacker(t *testing.T) {
 				defer d.close()
 				d.pass(2*time.Hour + time.Minute)
 				d.prepare()
-				for n := range 44 {
+				for n := range halfHours() {
 					d.pass(30 * time.Minute)
 					if len(tt.attacks) > 0 {
 						d.attack(tt.attacks[n%len(tt.attacks)], n)
@@ -52,13 +53,22 @@ func TestADayWithAnAttacker(t *testing.T) {
 	}
 }
 
+// halfHours is how many of a day are left to an attacker: the longest list of attacks is gone
+// through twice.
+func halfHours() int {
+	if long {
+		return 44
+	}
+	return 10
+}
+
 // TestAClockThatWasTenYearsAhead lets the clock of the daemon's host be ahead for an hour: after
 // that the schedules go on, nothing good was removed, and the newest snapshot is the last one.
 func TestAClockThatWasTenYearsAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newAttackedDay(t, faultbucket.NewVersioned())
 		defer d.close()
-		d.pass(8 * time.Hour)
+		d.pass(4 * time.Hour)
 		before := d.bucket.Keys("snapshots/")
 		d.setClock(10 * 365 * 24 * time.Hour)
 		d.pass(time.Hour)
@@ -66,7 +76,7 @@ func TestAClockThatWasTenYearsAhead(t *testing.T) {
 		d.attacked[wrongClock.name] = slices.DeleteFunc(d.bucket.Keys("snapshots/"),
 			func(key string) bool { return slices.Contains(before, key) })
 		d.setClock(0)
-		d.pass(8*time.Hour + time.Minute)
+		d.pass(4*time.Hour + time.Minute)
 		if d.newestKey() == wrong {
 			t.Error("no snapshot was taken after the clock was right again")
 		}

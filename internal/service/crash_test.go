@@ -287,10 +287,10 @@ var long = os.Getenv("MGMTD_TEST_STATES") != ""
 // TestEveryCallMayBeTheLast: whichever commit of the catalog, or call of the storage, is the last
 // of a snapshot, a prune, a deletion, a verify or a rebuild, the next daemon opens the catalog, all
 // that is in the store is whole, the same and a snapshot can be done, and the index comes to be
-// what the store holds. Every fourth call, and all of them with MGMTD_TEST_STATES.
+// what the store holds. Every twelfth call, and all of them with MGMTD_TEST_STATES.
 func TestEveryCallMayBeTheLast(t *testing.T) {
 	y := newCrashFixture(t)
-	step := 4 // calls: there are many
+	step := 12 // calls: there are many
 	if long {
 		step = 1
 	}

@@ -131,6 +131,7 @@ func (f *apiFixture) await(s *Server, id string, want catalog.State) catalog.Ope
 		op, err := findOperation(f.t.Context(), c, id)
 		must(f.t, err)
 		if op.State == want {
+			must(f.t, s.awaitClosed(f.t.Context(), c, op.ID)) // what follows the end is done as well
 			return op
 		}
 		if op.State == catalog.Failed || op.State.Final() || time.Now().After(deadline) {
