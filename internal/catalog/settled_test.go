@@ -26,6 +26,8 @@ func TestARestoreIsSettledOnceAnotherOneHasReleasedItsUnits(t *testing.T) {
 	}
 	a, b := map[string]UnitState{"n/a": UnitReleased}, map[string]UnitState{"n/a": UnitReleased,
 		"n/b": UnitReleased, "n/held": UnitCopied}
+	rolledBack := map[string]UnitState{"n/a": UnitReleased, "n/b": UnitReleased,
+		"n/held": UnitRolledBack}
 	paused := begin("target", true, map[string]UnitState{"n/a": UnitCopied, "n/b": UnitCopied,
 		"n/held": UnitCopied, "n/blocked": UnitBlocked}, Succeeded)
 	for _, tt := range []struct {
@@ -37,6 +39,7 @@ func TestARestoreIsSettledOnceAnotherOneHasReleasedItsUnits(t *testing.T) {
 		{"one that failed", begin("target", false, b, Failed), false},
 		{"one that leaves them paused", begin("target", true, b, Succeeded), false},
 		{"one of them", begin("target", false, a, Succeeded), false},
+		{"one that has rolled one of them back", begin("target", false, rolledBack, Succeeded), false},
 		{"all of them", begin("target", false, b, Succeeded), true},
 	} {
 		settled, err := c.SettleReleased(t.Context(), tt.by)

@@ -142,10 +142,15 @@ func (c *Catalog) SettleReleased(ctx context.Context, by OperationID) ([]Operati
 	return settled, nil
 }
 
-// copiedOnly reports whether every unit that the operation has copied is one of others.
+// copiedOnly reports whether every unit that the operation has copied is one of others, and did not
+// come to be there without a release, as one does that a rollback has left out of it.
 func (op Operation) copiedOnly(others map[string]UnitState) bool {
 	for unit, state := range op.Units {
-		if _, ok := others[unit]; state == UnitCopied && !ok {
+		if state != UnitCopied {
+			continue
+		}
+		switch others[unit] {
+		case "", UnitPending, UnitBlocked, UnitRolledBack:
 			return false
 		}
 	}

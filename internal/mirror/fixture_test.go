@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +27,15 @@ type flaky struct {
 	puts int
 	// lost are the bytes of the last record whose number another host had taken.
 	lost []byte
+	// hidden is the error of reads of records.
+	hidden error
+}
+
+func (f *flaky) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if f.hidden != nil && strings.HasPrefix(key, "operations/") {
+		return nil, f.hidden
+	}
+	return f.Bucket.Get(ctx, key)
 }
 
 func (f *flaky) Put(ctx context.Context, key string, data []byte) error {

@@ -39,7 +39,8 @@ func Prune(ctx context.Context, st *store.Store, now time.Time) (int, error) {
 }
 
 // InUse returns the snapshots that operations may still read, by the id of the operation, as their
-// mirrors say. These may run on any host.
+// mirrors say. These may run on any host. An operation that names no snapshot may need those that
+// it took. Errors: those of a storage that does not answer, or that refuses to hand out a record.
 func InUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, error) {
 	list, err := List(ctx, st)
 	if err != nil {
@@ -52,7 +53,7 @@ func InUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, e
 				return nil, err
 			}
 		}
-		if !found.Head.Final && found.Head.Snapshot != "" {
+		if found.Seq > 0 && !found.Head.Final {
 			used[string(found.ID)] = store.SnapshotID(found.Head.Snapshot)
 		}
 	}
@@ -60,8 +61,9 @@ func InUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, e
 }
 
 // newestReadable reads the head of the newest record that can be read, for an operation whose
-// newest one cannot: it is damaged, or only another host trusts its key. The head is empty when
-// there is none. Errors: those of a store that does not answer.
+// newest one cannot: it is damaged, or only another host trusts its key. The number of the record
+// is 0 when there is none. Any other error is returned: what the storage does not hand out may say
+// that a snapshot is in use.
 func newestReadable(ctx context.Context, st *store.Store, id catalog.OperationID) (Found, error) {
 	keys, err := st.OperationRecords(ctx, string(id))
 	if err != nil {
@@ -72,7 +74,8 @@ func newestReadable(ctx context.Context, st *store.Store, id catalog.OperationID
 		if err == nil {
 			return Found{ID: id, Seq: key.Seq, Head: head}, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, store.ErrUnreachable) {
+		if _, untrusted := errors.AsType[*store.TrustError](err); !untrusted &&
+			!store.IsUnusable(err) && !store.IsMissing(err) {
 			return Found{}, err
 		}
 	}

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // TestPruneRemovesOnlyOldOperationsThatEndedForGood: an unfinished one, and a restore that is not
@@ -81,4 +83,21 @@ func TestRecordThatCannotBeReadProtectsTheSnapshotNevertheless(t *testing.T) {
 	if used, err = InUse(t.Context(), a.st); err != nil || len(used) != 0 {
 		t.Errorf("no record can be read: %v, %v", used, err)
 	}
+}
+
+// TestRecordsThatTheStorageRefusesAreNoEnd: what they say is not known, so a prune removes nothing.
+func TestRecordsThatTheStorageRefusesAreNoEnd(t *testing.T) {
+	a := newFixture(t).host("a")
+	j := a.begin("")
+	must(t, a.do(j, "release"))
+	used, err := InUse(t.Context(), a.st)
+	if _, needs := used[string(j.Operation())]; err != nil || !needs {
+		t.Errorf("an operation that names no snapshot yet is not among %v, %v", used, err)
+	}
+	a.bucket.hidden = &bucket.Error{Op: "get", Class: bucket.ErrDenied, Err: errors.New("403")}
+	if used, err := InUse(t.Context(), a.st); !errors.Is(err, store.ErrDenied) {
+		t.Errorf("in use: %v, %v", used, err)
+	}
+	a.bucket.hidden = nil
+	a.end(j, catalog.Stopped)
 }

@@ -237,15 +237,32 @@ func TestAPIMoveComparesWhatADeadRemovalHasLeft(t *testing.T) {
 	fx.report(fx.checkMoved(st))
 }
 
+// owned returns an object that an object of the source owns.
+func (fx *fixture) owned(by object.Ref) object.Ref {
+	fx.t.Helper()
+	for ref, u := range fx.was {
+		for _, owner := range u.GetOwnerReferences() {
+			if owner.UID == fx.was[by].GetUID() {
+				return ref
+			}
+		}
+	}
+	fx.t.Fatalf("%s owns nothing", by)
+	return object.Ref{}
+}
+
 // TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval: somebody writes to shared objects of the
-// source that were compared with those of the target, and are about to be removed.
+// source that were compared with those of the target, and are about to be removed. They stay, and
+// so does the class that owns one of them, with which the garbage collector would delete it.
 func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "late-shared")
-	kept := []object.Ref{
-		{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: fx.namespace, Name: "in-memory"},
-		{Kind: "Secret", Namespace: fx.namespace, Name: "registry-credentials"},
-	}
+	class := object.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: fx.namespace,
+		Name: "in-memory"}
+	template := fx.owned(class)
+	written := []object.Ref{template,
+		{Kind: "Secret", Namespace: fx.namespace, Name: "registry-credentials"}}
+	kept := append(slices.Clone(written), class)
 	var once sync.Once
 	fx.carryOut(fx.order(doMove), catalog.Succeeded,
 		func(_ context.Context, r catalog.StepRecord) (err error) {
@@ -253,7 +270,7 @@ func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 				return nil
 			}
 			once.Do(func() {
-				for _, ref := range kept {
+				for _, ref := range written {
 					err = errors.Join(err, fx.tryChange(fx.at, ref, func(u *unstructured.Unstructured) {
 						capi.Annotate(u.Object, "example.test/by", "somebody")
 					}))

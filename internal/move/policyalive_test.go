@@ -118,7 +118,8 @@ func TestI2AHostThatWakesUpInARetirementRemovesNothing(t *testing.T) {
 	k := kube.Kind{GroupKind: capi.Cluster, Version: "v1beta2", Resource: "clusters", Namespaced: true}
 	_, lost := takenOver(t)
 	m := &run{Options: Options{Journal: lost}}
-	if err := m.remove(t.Context(), &batch{}, k, restore.Object{}, objectState{}); !isFenced(err) {
+	if err := m.remove(t.Context(), &batch{}, k, restore.Object{}, objectState{},
+		&ownersOfKept{}); !isFenced(err) {
 		t.Errorf("it removes an object: %v", err)
 	}
 

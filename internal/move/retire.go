@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,8 +107,10 @@ func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit,
 // errOtherObject ends a removal: the object of this name is not the one that was copied.
 var errOtherObject = errors.New("another object has this name")
 
-// removeAll removes objects from the source, those of the last wave first.
+// removeAll removes objects from the source, those of the last wave first. The owners of a shared
+// object that stays stay as well: the garbage collector would delete it with them.
 func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object) error {
+	var owners ownersOfKept
 	for _, wave := range slices.Backward(restore.Waves(objects)) {
 		var g task.Group
 		g.SetLimit(8)
@@ -118,7 +121,14 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 				o.GroupKind() == kube.NamespaceKind.GroupKind {
 				continue
 			}
-			g.Go(func() error { return m.remove(ctx, b, k, o, was) })
+			g.Go(func() error {
+				if kept, owns := owners.of(was.UID); owns {
+					return errors.Join(m.addKept(ctx, b, o, &owners),
+						m.keptShared(ctx, o.Ref, "it stays on the source: it owns "+kept.String()+
+							", which stays", hintCompare))
+				}
+				return m.remove(ctx, b, k, o, was, &owners)
+			})
 		}
 		if err := g.Wait(); err != nil {
 			return err
@@ -127,11 +137,55 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 	return nil
 }
 
+// ownersOfKept are the owners of shared objects that a removal has left on the source.
+type ownersOfKept struct {
+	mu  sync.Mutex
+	own map[types.UID]object.Ref // one of what each of them owns
+}
+
+// of returns an object that stays and has the owner with this UID.
+func (k *ownersOfKept) of(uid string) (kept object.Ref, owns bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	kept, owns = k.own[types.UID(uid)]
+	return kept, owns
+}
+
+// addKept adds the owners that a shared object has in the snapshot and on the source now: one that
+// was created again may have got others.
+func (m *run) addKept(ctx context.Context, b *batch, o restore.Object, owners *ownersOfKept) error {
+	live, err := on(ctx, m.Source, o.Ref)
+	if err != nil {
+		return err
+	}
+	var uids []types.UID
+	for _, ref := range o.Owners {
+		if was, known := b.Source[ref.String()]; known {
+			uids = append(uids, types.UID(was.UID))
+		}
+	}
+	if live != nil {
+		for _, ref := range live.GetOwnerReferences() {
+			uids = append(uids, ref.UID)
+		}
+	}
+	owners.mu.Lock()
+	defer owners.mu.Unlock()
+	if owners.own == nil {
+		owners.own = map[types.UID]object.Ref{}
+	}
+	for _, uid := range uids {
+		owners.own[uid] = o.Ref
+	}
+	return nil
+}
+
 // remove removes one object from the source, in the version that was copied, or after mayRemove has
 // compared it. A shared object or a Binding that was created again is left alone: other units need
-// it. So is a shared object that differs from that of the target.
-func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Object,
-	was objectState) error {
+// it. So is a shared object that differs from that of the target. Of shared objects that are left,
+// it adds the owners.
+func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Object, was objectState,
+	owners *ownersOfKept) error {
 	// The host may have been suspended, and another one gone on with the operation meanwhile.
 	if err := m.Journal.Alive(ctx); err != nil {
 		return err
@@ -141,9 +195,11 @@ func (m *run) remove(ctx context.Context, b *batch, k kube.Kind, o restore.Objec
 	kept, differs := errors.AsType[*keptError](err)
 	switch {
 	case differs:
-		return m.keptShared(ctx, o.Ref, kept.Error(), hintCompare)
-	case errors.Is(err, errOtherObject) && (was.Unit == "" ||
-		m.Rows.Row(o.GroupKind()).BoundToCluster):
+		return errors.Join(m.addKept(ctx, b, o, owners),
+			m.keptShared(ctx, o.Ref, kept.Error(), hintCompare))
+	case errors.Is(err, errOtherObject) && was.Unit == "":
+		return m.addKept(ctx, b, o, owners)
+	case errors.Is(err, errOtherObject) && m.Rows.Row(o.GroupKind()).BoundToCluster:
 		return nil
 	case errors.Is(err, errOtherObject):
 		return &ChangedError{Why: o.Ref.String() + " was deleted and created again"}

@@ -255,7 +255,8 @@ func (m *run) undoOptions(b *batch, hooks restore.Hooks,
 }
 
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
-// now, or that are on the target alone, since units were retired.
+// now. Once units were retired, these are also those that are on the target alone, and those that
+// workload clusters there may use although no field names them (mayHaveUsers).
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, contents, err := m.Target.capture(ctx, nil, capture.Narrow{})
 	if err != nil {
@@ -276,7 +277,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		needed[ref] = needed[ref] || here == nil
+		needed[ref] = needed[ref] || here == nil || m.mayHaveUsers(s.Graph, ref)
 	}
 	return needed, nil
 }

@@ -47,10 +47,12 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 }
 
 // neededBy returns the operation that needs a snapshot: one that names it, or that took it for
-// itself and still names another one. It is empty when there is none.
+// itself and is not at its end. It is empty when there is none.
 func neededBy(used map[string]store.SnapshotID, v *Verdict) string {
-	if v.Envelope != nil && used[v.Envelope.OfOperation()] != "" {
-		return v.Envelope.OfOperation()
+	if v.Envelope != nil {
+		if _, needs := used[v.Envelope.OfOperation()]; needs {
+			return v.Envelope.OfOperation()
+		}
 	}
 	for _, operation := range slices.Sorted(maps.Keys(used)) {
 		if used[operation] == v.Key.ID {

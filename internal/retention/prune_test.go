@@ -292,6 +292,12 @@ func TestSnapshotsOfAnOperationStayUntilItIsSettledAndTheyExpire(t *testing.T) {
 		t.Errorf("while the operation runs, %s are left", got)
 	}
 	clear(used)
+	used["move-1"] = "" // the record of it that can be read names no snapshot
+	mustPrune(t, o)
+	if got := left(t, st); got != "a1 a2 a3" {
+		t.Errorf("while the operation names no snapshot, %s are left", got)
+	}
+	clear(used)
 	mustPrune(t, o)
 	if got := left(t, st); got != "a1" {
 		t.Errorf("afterwards %s are left", got)
