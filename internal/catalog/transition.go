@@ -145,12 +145,9 @@ func (c *Catalog) SettleReleased(ctx context.Context, by OperationID) ([]Operati
 // copiedOnly reports whether every unit that the operation has copied is one of others, and did not
 // come to be there without a release, as one does that a rollback has left out of it.
 func (op Operation) copiedOnly(others map[string]UnitState) bool {
+	waits := []UnitState{"", UnitPending, UnitBlocked, UnitRolledBack}
 	for unit, state := range op.Units {
-		if state != UnitCopied {
-			continue
-		}
-		switch others[unit] {
-		case "", UnitPending, UnitBlocked, UnitRolledBack:
+		if state == UnitCopied && slices.Contains(waits, others[unit]) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -112,7 +113,7 @@ func TestMirrorIsGivenUpWithoutItsKeysOrItsRecords(t *testing.T) {
 			must(t, err)
 		},
 		"records": func(a *host, id catalog.OperationID) {
-			_, err := a.st.RemoveOperation(t.Context(), string(id))
+			_, err := a.st.RemoveOperation(t.Context(), string(id), math.MaxInt64)
 			must(t, err)
 		},
 	} {

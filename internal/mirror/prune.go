@@ -29,7 +29,7 @@ func Prune(ctx context.Context, st *store.Store, now time.Time) (int, error) {
 			continue
 		}
 		var n int
-		n, err = st.RemoveOperation(ctx, string(found.ID))
+		n, err = st.RemoveOperation(ctx, string(found.ID), found.Seq)
 		removed += n
 		if errors.Is(err, store.ErrRetained) {
 			err = nil

@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -287,6 +290,43 @@ func TestAPIMoveKeepsSharedObjectsWrittenDuringTheirRemoval(t *testing.T) {
 	}
 	for ref := range live {
 		t.Errorf("%s is still on the source", ref)
+	}
+}
+
+// TestAPIMoveKeepsAClassThatComesIntoUse: somebody begins to use a class when the source was
+// captured for the last time, and the source refuses its removal, as the webhook of Cluster API
+// does then. Nothing that the class owns is removed before it.
+func TestAPIMoveKeepsAClassThatComesIntoUse(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "late-class")
+	class := object.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: fx.namespace,
+		Name: "in-memory"}
+	allow := fx.denyWith(fx.source(), "Forbidden", "DELETE", "in-use", "clusterclasses", "false")
+	var retired atomic.Int32
+	var made sync.WaitGroup
+	fx.carryOut(fx.order(doMove), catalog.Succeeded,
+		func(_ context.Context, r catalog.StepRecord) error {
+			if r.Step.Phase != "retire" || r.State != catalog.StepDone ||
+				int(retired.Add(1)) < len(allUnits) {
+				return nil
+			}
+			made.Go(func() {
+				time.Sleep(1500 * time.Millisecond) // the last capture takes less
+				fx.fill(fx.kind(fx.at, capi.Cluster), `{"metadata":{"name":"later"},
+					"spec":{"topology":{"classRef":{"name":"in-memory"},"version":"v1.36.0"}}}`)
+			})
+			return nil
+		})
+	made.Wait()
+	allow()
+	live := fx.live(fx.at)
+	for ref, u := range fx.was {
+		owned := slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+			return o.UID == fx.was[class].GetUID()
+		})
+		if (owned || ref == class) && live[ref] == nil {
+			t.Errorf("%s is gone from the source", ref)
+		}
 	}
 }
 

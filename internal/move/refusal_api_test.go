@@ -31,6 +31,13 @@ func (fx *fixture) deny(name, resource, expression string) (undo func()) {
 // namespace of the fleet, until undo is called.
 func (fx *fixture) denyOn(on *side, operation, name, resource, expression string) (undo func()) {
 	fx.t.Helper()
+	return fx.denyWith(on, "Invalid", operation, name, resource, expression)
+}
+
+// denyWith is denyOn for a reason of the answer.
+func (fx *fixture) denyWith(on *side, reason, operation, name, resource, expression string) (
+	undo func()) {
+	fx.t.Helper()
 	name = fx.namespace + "-" + name
 	expression = `request.namespace != "` + fx.namespace + `" || (` + expression + `)`
 	quoted, err := json.Marshal(expression)
@@ -55,7 +62,7 @@ func (fx *fixture) denyOn(on *side, operation, name, resource, expression string
 	policy := create("ValidatingAdmissionPolicy", "validatingadmissionpolicies",
 		`{"failurePolicy":"Fail","matchConstraints":{"resourceRules":[{"apiGroups":["cluster.x-k8s.io"],
 		"apiVersions":["*"],"operations":["`+operation+`"],"resources":["`+resource+`"]}]},
-		"validations":[{"expression":`+string(quoted)+`,"message":"not wanted here"}]}`)
+		"validations":[{"expression":`+string(quoted)+`,"message":"not wanted here","reason":"`+reason+`"}]}`)
 	binding := create("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
 		`{"policyName":"`+name+`","validationActions":["Deny"]}`)
 	time.Sleep(2 * time.Second) // until the API server applies it
@@ -216,25 +223,31 @@ func TestAPIPlanFindsWhoWouldAdoptOnTheTarget(t *testing.T) {
 
 // TestAPIMoveRollbackLeavesTheOnlyCopy: a template that nothing uses has moved with the first
 // workload clusters and is gone from the source. A rollback of the others must not remove it from
-// the target, where nothing uses it either.
+// the target, where nothing uses it either, nor a rule that works by labels: no field names it.
 func TestAPIMoveRollbackLeavesTheOnlyCopy(t *testing.T) {
 	t.Parallel()
 	fx := newFixture(t, "only-copy")
 	template := fx.kind(fx.at, object.GroupKind{Group: "bootstrap.cluster.x-k8s.io",
 		Kind: "KubeadmConfigTemplate"})
 	fx.fill(template, `{"metadata":{"name":"unused"},"spec":{"template":{"spec":{"format":"cloud-config"}}}}`)
+	rule := fx.kind(fx.at, object.GroupKind{Group: "cluster.x-k8s.io", Kind: "MachineDrainRule"})
+	fx.fill(rule, `{"metadata":{"name":"skips"},"spec":{"drain":{"behavior":"Skip"}}}`)
 	allow := fx.deny("refuses-one", "clusters", `object.metadata.name != "`+classyUnits[1]+`"`)
 	fx.carryOut(fx.order(doMove), catalog.Failed, nil)
 	allow()
-	has := func(s *side) bool {
-		_, err := s.Reader().Get(t.Context(), template, fx.namespace, "unused")
+	has := func(s *side, k kube.Kind, name string) bool {
+		_, err := s.Reader().Get(t.Context(), k, fx.namespace, name)
 		return err == nil
 	}
-	if has(fx.source()) || !has(fx.target()) {
-		t.Fatal("the template has not moved: the test shows nothing")
+	if has(fx.source(), template, "unused") || !has(fx.target(), template, "unused") ||
+		!has(fx.source(), rule, "skips") || !has(fx.target(), rule, "skips") {
+		t.Fatal("the template has not moved, or the rule is not on both sides: the test shows nothing")
 	}
 	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
-	if !has(fx.target()) {
+	if !has(fx.target(), template, "unused") {
 		t.Error("the template is on neither side")
+	}
+	if !has(fx.target(), rule, "skips") {
+		t.Error("the rule is gone from the target, where units that are retired use it")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,49 +132,6 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 		if err := g.Wait(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// ownersOfKept are the owners of shared objects that a removal has left on the source.
-type ownersOfKept struct {
-	mu  sync.Mutex
-	own map[types.UID]object.Ref // one of what each of them owns
-}
-
-// of returns an object that stays and has the owner with this UID.
-func (k *ownersOfKept) of(uid string) (kept object.Ref, owns bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	kept, owns = k.own[types.UID(uid)]
-	return kept, owns
-}
-
-// addKept adds the owners that a shared object has in the snapshot and on the source now: one that
-// was created again may have got others.
-func (m *run) addKept(ctx context.Context, b *batch, o restore.Object, owners *ownersOfKept) error {
-	live, err := on(ctx, m.Source, o.Ref)
-	if err != nil {
-		return err
-	}
-	var uids []types.UID
-	for _, ref := range o.Owners {
-		if was, known := b.Source[ref.String()]; known {
-			uids = append(uids, types.UID(was.UID))
-		}
-	}
-	if live != nil {
-		for _, ref := range live.GetOwnerReferences() {
-			uids = append(uids, ref.UID)
-		}
-	}
-	owners.mu.Lock()
-	defer owners.mu.Unlock()
-	if owners.own == nil {
-		owners.own = map[types.UID]object.Ref{}
-	}
-	for _, uid := range uids {
-		owners.own[uid] = o.Ref
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -20,7 +19,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
 
@@ -116,6 +114,9 @@ func (m *run) retireShared(ctx context.Context) error {
 	}
 	all := m.sharedOfBatches()
 	objects, err := m.unneeded(ctx, v, all)
+	if err == nil {
+		objects, err = m.askOwners(ctx, all, objects)
+	}
 	if err != nil || len(objects) == 0 {
 		return err
 	}
@@ -160,17 +161,6 @@ func (m *run) sharedOfBatches() *batch {
 	}
 	all.Copy.Shared.Objects = objects
 	return all
-}
-
-// retryRefused retries what a webhook refuses: its cache may not show yet that the last user is
-// gone. A webhook answers with Forbidden, or with the status of its own error: that of in-cluster
-// IPAM (v1.0.3, internal/webhooks/inclusterippool.go, ValidateDelete) is BadRequest.
-func retryRefused(ctx context.Context, fn func() error) error {
-	const tries = 10
-	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
-		refused := apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)
-		return time.Second / 2, failures < tries && refused
-	}, func(context.Context) error { return fn() })
 }
 
 // unneeded returns those of the shared objects of a batch, in its order, that no object on the

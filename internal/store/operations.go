@@ -221,11 +221,12 @@ func (s *Store) openOperationHead(key string, line []byte) (record.Operation, er
 }
 
 // RemoveOperation removes the records of an operation, oldest first: a removal that ends halfway
-// leaves the newest one, which says that the operation is final. The caller has made sure of that.
-// It returns how many are gone.
-func (s *Store) RemoveOperation(ctx context.Context, operation string) (int, error) {
+// leaves the newest one, which says that the operation is final. The caller has made sure of that
+// for the record with the number newest; nothing is removed when there is a newer one, since the
+// operation has begun again. It returns how many are gone.
+func (s *Store) RemoveOperation(ctx context.Context, operation string, newest int64) (int, error) {
 	keys, err := s.OperationRecords(ctx, operation)
-	if err != nil {
+	if err != nil || len(keys) > 0 && keys[len(keys)-1].Seq > newest {
 		return 0, err
 	}
 	for i, k := range keys {

@@ -264,7 +264,10 @@ func TestRemovedOperationEndsWithItsNewestRecord(t *testing.T) {
 	}
 	var order []string
 	s.bucket = &removals{Bucket: directory.New(root), order: &order}
-	if n, err := s.RemoveOperation(t.Context(), "op"); err != nil || n != 3 {
+	if n, err := s.RemoveOperation(t.Context(), "op", 2); err != nil || n != 0 {
+		t.Errorf("removed %d of an operation that has begun again, %v", n, err)
+	}
+	if n, err := s.RemoveOperation(t.Context(), "op", 3); err != nil || n != 3 {
 		t.Errorf("removed %d, %v", n, err)
 	}
 	if !slices.IsSorted(order) || len(order) != 3 || len(recordKeys(t, s, "op")) != 0 {
