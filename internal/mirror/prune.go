@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -76,7 +77,7 @@ func newestReadable(ctx context.Context, st *store.Store, id catalog.OperationID
 		}
 		if _, untrusted := errors.AsType[*store.TrustError](err); !untrusted &&
 			!store.IsUnusable(err) && !store.IsMissing(err) {
-			return Found{}, err
+			return Found{}, fmt.Errorf("whether operation %s needs a snapshot: %w", id, err)
 		}
 	}
 	return Found{ID: id}, nil

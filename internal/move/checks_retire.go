@@ -85,7 +85,7 @@ func (r *dryRemoval) answer(ctx context.Context, k kube.Kind, send func(context.
 		return fmt.Sprintf("no answer within %s", dryRunTimeout), nil
 	case apierrors.IsNotFound(err), !answered, kube.Transient(err) && !isWebhook(err):
 		return "", err
-	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
+	case isNoDryRun(err):
 		r.unknown = true
 		return "", nil
 	}
@@ -95,6 +95,11 @@ func (r *dryRemoval) answer(ctx context.Context, k kube.Kind, send func(context.
 // isWebhook reports whether err says that a webhook did not answer. Each try may take seconds.
 func isWebhook(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "webhook")
+}
+
+// isNoDryRun reports whether err says that a webhook supports no dry-run.
+func isNoDryRun(err error) bool {
+	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run")
 }
 
 // isNoRight reports whether err is a refusal of authorization, and not of admission (apiserver

@@ -304,6 +304,7 @@ func TestAPIMoveKeepsAClassThatComesIntoUse(t *testing.T) {
 	allow := fx.denyWith(fx.source(), "Forbidden", "DELETE", "in-use", "clusterclasses", "false")
 	var retired atomic.Int32
 	var made sync.WaitGroup
+	defer made.Wait()
 	fx.carryOut(fx.order(doMove), catalog.Succeeded,
 		func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "retire" || r.State != catalog.StepDone ||
@@ -311,7 +312,7 @@ func TestAPIMoveKeepsAClassThatComesIntoUse(t *testing.T) {
 				return nil
 			}
 			made.Go(func() {
-				time.Sleep(1500 * time.Millisecond) // the last capture takes less
+				time.Sleep(time.Second) // the last capture takes less
 				fx.fill(fx.kind(fx.at, capi.Cluster), `{"metadata":{"name":"later"},
 					"spec":{"topology":{"classRef":{"name":"in-memory"},"version":"v1.36.0"}}}`)
 			})

@@ -124,7 +124,7 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 				if kept, owns := owners.of(was.UID); owns {
 					return errors.Join(m.addKept(ctx, b, o, &owners),
 						m.keptShared(ctx, o.Ref, "it stays on the source: it owns "+kept.String()+
-							", which stays", hintCompare))
+							", which stays; what else it owned there may be on the target alone", hintCompare))
 				}
 				return m.remove(ctx, b, k, o, was, &owners)
 			})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -256,7 +257,8 @@ func (m *run) undoOptions(b *batch, hooks restore.Hooks,
 
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
 // now. Once units were retired, these are also those that are on the target alone, and those that
-// workload clusters there may use although no field names them (mayHaveUsers).
+// workload clusters there may use although no field names them (mayHaveUsers), each with what it
+// needs.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, contents, err := m.Target.capture(ctx, nil, capture.Narrow{})
 	if err != nil {
@@ -272,14 +274,41 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	if err != nil || len(m.results.retired) == 0 {
 		return needed, err
 	}
+	var stay []*graph.Node
 	for ref := range ours {
 		here, err := on(ctx, m.Source, ref)
 		if err != nil {
 			return nil, err
 		}
-		needed[ref] = needed[ref] || here == nil || m.mayHaveUsers(s.Graph, ref)
+		n := s.Graph.Node(ref)
+		if here != nil && (!m.mayHaveUsers(s.Graph, ref) || n != nil && m.goesWithHost(n)) {
+			continue
+		}
+		if needed[ref] = true; n != nil {
+			stay = append(stay, n)
+		}
 	}
+	m.addNeeds(s.Graph, ours, needed, stay)
 	return needed, nil
+}
+
+// addNeeds adds those of ours that objects which stay need: their owners, since the garbage
+// collector deletes an object with them, and what they name. A host is not added for what it owns:
+// the source works with it, and it would be released here.
+func (m *run) addNeeds(g *graph.Graph, ours, needed map[object.Ref]bool, stay []*graph.Node) {
+	for _, n := range g.Closure(stay) {
+		needed[n.Ref] = needed[n.Ref] || ours[n.Ref] && !m.isHost(n.Ref)
+	}
+}
+
+// goesWithHost reports whether a host owns an object: that is removed with it.
+func (m *run) goesWithHost(n *graph.Node) bool {
+	return slices.ContainsFunc(n.Owners, func(o graph.Owner) bool { return m.isHost(o.Ref) })
+}
+
+// isHost reports whether a release asks something of an object before it lets it work.
+func (m *run) isHost(ref object.Ref) bool {
+	return m.Rows.Row(ref.GroupKind()).Pause.Gate() != nil
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership

@@ -316,3 +316,36 @@ func TestAHandOverThatFailsAnywayIsTakenBack(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatStaysOnTheTargetStaysWithWhatItNeeds: its owners and what it names; but no host, which
+// would be released.
+func TestWhatStaysOnTheTargetStaysWithWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	ref := func(gk object.GroupKind, name string) object.Ref {
+		return object.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: "team", Name: name}
+	}
+	class := ref(capi.ClusterClass, "class")
+	template := ref(object.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
+		Kind: "DevMachineTemplate"}, "template")
+	secret, other := ref(capi.Secret, "named"), ref(capi.Secret, "other")
+	host := ref(object.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"}, "host")
+	settings := ref(object.GroupKind{Group: "metal3.io", Kind: "HostFirmwareSettings"}, "host")
+	g := graph.New([]*graph.Node{{Ref: class, UID: "c"},
+		{Ref: template, UID: "t", Owners: []graph.Owner{{Ref: class, UID: "c"}},
+			Needs: []graph.Need{{Ref: secret}}},
+		{Ref: secret}, {Ref: other}, {Ref: host, UID: "h"},
+		{Ref: settings, Owners: []graph.Owner{{Ref: host, UID: "h"}}}}, nil)
+	ours := map[object.Ref]bool{class: true, template: true, secret: true, other: true, host: true,
+		settings: true}
+	m := &run{}
+	if !m.goesWithHost(g.Node(settings)) || m.goesWithHost(g.Node(template)) {
+		t.Error("the settings of a host go with it, and a template goes with none")
+	}
+	needed := map[object.Ref]bool{}
+	m.addNeeds(g, ours, needed, []*graph.Node{g.Node(template), g.Node(settings)})
+	for ref := range ours {
+		if stays := ref != other && ref != host; needed[ref] != stays {
+			t.Errorf("%s stays: %t", ref, needed[ref])
+		}
+	}
+}

@@ -15,8 +15,8 @@ import (
 )
 
 // Shared objects are removed before their owners, such as the templates of a class before the
-// class. An owner that stays must not be without what it owns, and what stays must not go with its
-// owner, by the garbage collector.
+// class. An owner that somebody uses must not be without what it owns, so it is asked about first,
+// and what stays must not go with its owner, by the garbage collector.
 
 // askOwners asks the source in dry-runs whether it would delete those of the objects that own
 // others of them, such as classes, which are removed after what they own. Where a webhook refuses
@@ -36,8 +36,11 @@ func (m *run) askOwners(ctx context.Context, b *batch, objects []restore.Object)
 			if !owners[o.Ref] || !served {
 				continue
 			}
-			if err := m.Source.Prober.DryRunDelete(ctx, k, o.Namespace, o.Name,
-				types.UID(b.Source[o.Ref.String()].UID)); isUseRefused(err) {
+			once, cancel := context.WithTimeout(ctx, dryRunTimeout)
+			err := m.Source.Prober.DryRunDelete(once, k, o.Namespace, o.Name,
+				types.UID(b.Source[o.Ref.String()].UID))
+			cancel()
+			if isUseRefused(err) && !isNoRight(err) && !isNoDryRun(err) {
 				return err
 			} // the removal itself tells of any other error
 		}
