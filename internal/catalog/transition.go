@@ -142,8 +142,9 @@ func (c *Catalog) SettleReleased(ctx context.Context, by OperationID) ([]Operati
 	return settled, nil
 }
 
-// copiedOnly reports whether every unit that the operation has copied is one of others, and did not
-// come to be there without a release, as one does that a rollback has left out of it.
+// copiedOnly reports whether others have released every unit that the operation has copied, or left
+// it paused for good. A unit that they do not have, have not begun, have blocked or have rolled
+// back still waits for its release.
 func (op Operation) copiedOnly(others map[string]UnitState) bool {
 	waits := []UnitState{"", UnitPending, UnitBlocked, UnitRolledBack}
 	for unit, state := range op.Units {

@@ -85,8 +85,9 @@ func TestRecordThatCannotBeReadProtectsTheSnapshotNevertheless(t *testing.T) {
 	}
 }
 
-// TestRecordsThatTheStorageRefusesAreNoEnd: what they say is not known, so a prune removes nothing.
-func TestRecordsThatTheStorageRefusesAreNoEnd(t *testing.T) {
+// TestInUseFailsWhereTheStorageRefusesARecord: it may say that a snapshot is in use. An operation
+// whose record can be read is in use before it names a snapshot.
+func TestInUseFailsWhereTheStorageRefusesARecord(t *testing.T) {
 	a := newFixture(t).host("a")
 	j := a.begin("")
 	must(t, a.do(j, "release"))

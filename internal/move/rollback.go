@@ -280,11 +280,11 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := s.Graph.Node(ref)
-		if here != nil && (!m.mayHaveUsers(s.Graph, ref) || n != nil && m.goesWithHost(n)) {
+		if here != nil && !m.mayBeUsed(s.Graph, ref) {
 			continue
 		}
-		if needed[ref] = true; n != nil {
+		needed[ref] = true
+		if n := s.Graph.Node(ref); n != nil {
 			stay = append(stay, n)
 		}
 	}
@@ -292,23 +292,29 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	return needed, nil
 }
 
+// mayBeUsed is mayHaveUsers for a shared object of the target. A host or a pool of addresses is
+// none: what uses it names it, and the source works with it, so that its copy must not be released
+// for an unknown user. What it owns goes with it.
+func (m *run) mayBeUsed(g *graph.Graph, ref object.Ref) bool {
+	if !m.mayHaveUsers(g, ref) || m.isHostOrPool(ref) {
+		return false
+	}
+	n := g.Node(ref)
+	return n == nil || !slices.ContainsFunc(n.Owners,
+		func(o graph.Owner) bool { return m.isHostOrPool(o.Ref) })
+}
+
 // addNeeds adds those of ours that objects which stay need: their owners, since the garbage
-// collector deletes an object with them, and what they name. A host is not added for what it owns:
-// the source works with it, and it would be released here.
+// collector deletes an object with them, and what they name, but no host and no pool.
 func (m *run) addNeeds(g *graph.Graph, ours, needed map[object.Ref]bool, stay []*graph.Node) {
 	for _, n := range g.Closure(stay) {
-		needed[n.Ref] = needed[n.Ref] || ours[n.Ref] && !m.isHost(n.Ref)
+		needed[n.Ref] = needed[n.Ref] || ours[n.Ref] && !m.isHostOrPool(n.Ref)
 	}
 }
 
-// goesWithHost reports whether a host owns an object: that is removed with it.
-func (m *run) goesWithHost(n *graph.Node) bool {
-	return slices.ContainsFunc(n.Owners, func(o graph.Owner) bool { return m.isHost(o.Ref) })
-}
-
-// isHost reports whether a release asks something of an object before it lets it work.
-func (m *run) isHost(ref object.Ref) bool {
-	return m.Rows.Row(ref.GroupKind()).Pause.Gate() != nil
+func (m *run) isHostOrPool(ref object.Ref) bool {
+	row := m.Rows.Row(ref.GroupKind())
+	return row.Pause.Gate() != nil || row.AddressPool
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership

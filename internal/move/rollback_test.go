@@ -317,34 +317,42 @@ func TestAHandOverThatFailsAnywayIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestWhatStaysOnTheTargetStaysWithWhatItNeeds: its owners and what it names; but no host, which
-// would be released.
+// TestWhatStaysOnTheTargetStaysWithWhatItNeeds: a rule that may have users, and a template that is
+// there alone, with its owners and what it names; but no host and no pool, which would be released
+// while the source works with them.
 func TestWhatStaysOnTheTargetStaysWithWhatItNeeds(t *testing.T) {
 	t.Parallel()
-	ref := func(gk object.GroupKind, name string) object.Ref {
-		return object.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: "team", Name: name}
+	ref := func(group, kind, name string) object.Ref {
+		return object.Ref{Group: group, Kind: kind, Namespace: "team", Name: name}
 	}
-	class := ref(capi.ClusterClass, "class")
-	template := ref(object.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
-		Kind: "DevMachineTemplate"}, "template")
-	secret, other := ref(capi.Secret, "named"), ref(capi.Secret, "other")
-	host := ref(object.GroupKind{Group: "metal3.io", Kind: "BareMetalHost"}, "host")
-	settings := ref(object.GroupKind{Group: "metal3.io", Kind: "HostFirmwareSettings"}, "host")
-	g := graph.New([]*graph.Node{{Ref: class, UID: "c"},
+	const infrastructure, metal3 = "infrastructure.cluster.x-k8s.io", "metal3.io"
+	cluster, class := ref(capi.GroupCore, "Cluster", "w"), ref(capi.GroupCore, "ClusterClass", "c")
+	rule := ref(capi.GroupCore, "MachineDrainRule", "rule")
+	template := ref(infrastructure, "DevMachineTemplate", "template")
+	secret, other := ref("", "Secret", "named"), ref("", "Secret", "other")
+	host, settings := ref(metal3, "BareMetalHost", "h"), ref(metal3, "HostFirmwareSettings", "h")
+	pool := ref(capi.GroupIPAM, "InClusterIPPool", "pool")
+	everywhere := object.Ref{Group: capi.GroupIPAM, Kind: "GlobalInClusterIPPool", Name: "pool"}
+	g := graph.New([]*graph.Node{{Ref: cluster, UID: "w"}, {Ref: class, UID: "c"}, {Ref: rule},
 		{Ref: template, UID: "t", Owners: []graph.Owner{{Ref: class, UID: "c"}},
-			Needs: []graph.Need{{Ref: secret}}},
+			Needs: []graph.Need{{Ref: secret}, {Ref: pool}}},
 		{Ref: secret}, {Ref: other}, {Ref: host, UID: "h"},
-		{Ref: settings, Owners: []graph.Owner{{Ref: host, UID: "h"}}}}, nil)
-	ours := map[object.Ref]bool{class: true, template: true, secret: true, other: true, host: true,
-		settings: true}
+		{Ref: settings, Owners: []graph.Owner{{Ref: host, UID: "h"}}}, {Ref: pool},
+		{Ref: everywhere}}, nil)
 	m := &run{}
-	if !m.goesWithHost(g.Node(settings)) || m.goesWithHost(g.Node(template)) {
-		t.Error("the settings of a host go with it, and a template goes with none")
+	for ref, want := range map[object.Ref]bool{rule: true, secret: true, template: false,
+		class: false, settings: false, host: false, pool: false, everywhere: false} {
+		if got := m.mayBeUsed(g, ref); got != want {
+			t.Errorf("%s may be used: %t", ref, got)
+		}
 	}
+	ours := map[object.Ref]bool{class: true, template: true, secret: true, other: true, host: true,
+		settings: true, pool: true}
 	needed := map[object.Ref]bool{}
 	m.addNeeds(g, ours, needed, []*graph.Node{g.Node(template), g.Node(settings)})
+	want := []object.Ref{template, class, secret, settings}
 	for ref := range ours {
-		if stays := ref != other && ref != host; needed[ref] != stays {
+		if needed[ref] != slices.Contains(want, ref) {
 			t.Errorf("%s stays: %t", ref, needed[ref])
 		}
 	}

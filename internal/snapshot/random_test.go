@@ -69,7 +69,7 @@ func TestRandomSnapshotsHoldWhatTheSourceHad(t *testing.T) {
 	})
 	var cache incremental.RunCache
 	incrementals := 0
-	for round := range 20 {
+	for round := range 40 {
 		for range random.IntN(3) {
 			source.Change()
 		}
@@ -100,8 +100,8 @@ func TestRandomSnapshotsHoldWhatTheSourceHad(t *testing.T) {
 				o.Full, o.Operation)
 		}
 	}
-	if incrementals < 5 {
-		t.Errorf("only %d of 20 snapshots read only changes", incrementals)
+	if incrementals < 10 {
+		t.Errorf("only %d of 40 snapshots read only changes", incrementals)
 	}
 }
 

@@ -68,13 +68,13 @@ func TestASnapshotOfASelectorFollowsTheLabels(t *testing.T) {
 			defer f.db.Close()
 			f.source.PutShared("team-0", "shared", "w-0", "w-1")
 			f.source.PutShared("team-1", "shared", "w-2", "w-3")
-			for round := range 20 {
+			for round := range 40 {
 				f.round(round)
 				if t.Failed() {
 					t.Fatalf("in round %d", round)
 				}
 			}
-			if f.entered == 0 || f.left == 0 || f.incremental < 5 || f.none == 0 {
+			if f.entered == 0 || f.left == 0 || f.incremental < 10 || f.none == 0 {
 				t.Errorf("%d entered, %d left, %d incremental, %d empty: the test proves too little",
 					f.entered, f.left, f.incremental, f.none)
 			}
