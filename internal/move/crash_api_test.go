@@ -56,8 +56,8 @@ func (c crash) String() string {
 	if c.Forward {
 		text += ", resumed without the source"
 	}
-	if c.Second != nil {
-		text += ", killed again " + c.Second.String()
+	for _, p := range c.Then {
+		text += ", killed again " + p.String()
 	}
 	return text
 }
@@ -70,23 +70,25 @@ func (c crash) String() string {
 // on another host, and the catalog of the first one is lost. To reach every point in a few minutes,
 // a move that died before its hand-over is either rolled back, or resumed and killed again at a
 // point after the hand-over; of the points of the other ways there is a sample. This test runs so
-// many of all these that a process dies in each kind of step, make test-long all of them.
+// many of all these that a process dies in each kind of step, several in one move where they can,
+// and make test-long all of them.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	first := newFixture(t, "crash-0")
 	m := &matrix{t: t, fixtures: []*fixture{first}, reached: map[string]bool{}}
-	whole := crashes(t, first)
+	tr := followAll(t, first)
+	whole := matrixOf(tr)
 	for len(m.fixtures) < crashFixtures {
 		m.fixtures = append(m.fixtures, newFixture(t, fmt.Sprintf("crash-%d", len(m.fixtures))))
 	}
 	todo, match := slices.Clone(whole), regexp.MustCompile(only)
 	kinds := kindsOf(whole)
 	if only == "" {
-		todo = oneOfEachKind(whole)
+		todo = oneOfEachKind(whole, tr)
 	}
 	todo = slices.DeleteFunc(todo, func(c crash) bool { return !match.MatchString(c.String()) })
 	for i := range todo {
-		todo[i].Lost = i%4 < 2 // both with and without Back, which alternates
+		todo[i].Lost = i%4 < 2 // both with and without Back, which alternates in the whole matrix
 	}
 	t.Logf("%d of %d moves to kill after %s", len(todo), len(whole), time.Since(began).Round(time.Second))
 	m.run(todo)
@@ -136,7 +138,27 @@ func (c crash) is(other crash) bool {
 	return c.String() == other.String()
 }
 
-// matrix goes through states in several fixtures at once.
+// next returns where a process dies after so many deaths; nil when it lives.
+func (c crash) next(deaths int) *kill {
+	if deaths > len(c.Then) {
+		return nil
+	}
+	return &c.Then[deaths-1]
+}
+
+// after returns the move for the points that were not reached after so many deaths.
+func (c crash) after(deaths int) crash {
+	switch {
+	case deaths == 0:
+	case c.goesOn():
+		c.Then = c.Then[deaths-1:]
+	default:
+		c.First, c.Then = c.Then[deaths-1], c.Then[deaths:]
+	}
+	return c
+}
+
+// matrix goes through moves in several fixtures at once.
 type matrix struct {
 	t        *testing.T
 	fixtures []*fixture
@@ -192,11 +214,8 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	} else {
 		m.resumed++
 	}
-	switch {
-	case r.states == 0:
-		m.missed = append(m.missed, c)
-	case r.states == 1 && c.Second != nil:
-		m.missed = append(m.missed, crash{First: *c.Second, Narrow: c.Narrow})
+	if r.states <= len(c.Then) {
+		m.missed = append(m.missed, c.after(r.states))
 	}
 	if len(r.problems) > 0 {
 		m.t.Errorf("%s; %s:\n\t%s", c, way, strings.Join(r.problems[:min(len(r.problems), 12)], "\n\t"))
@@ -307,7 +326,7 @@ func (fx *fixture) crash(c crash) (r crashed) {
 		o = fx.narrow()
 	}
 	o.Kill, o.Touch = &c.First, c.Touch
-	for next := c.Second; ; next = nil {
+	for {
 		e, err := fx.run(o)
 		switch {
 		case errors.Is(err, errNotKilled) && o.Touch != "":
@@ -334,11 +353,11 @@ func (fx *fixture) crash(c crash) (r crashed) {
 			o = fx.elsewhere(do)
 		}
 		if r.back && c.Away || c.Forward {
-			o.WithoutTarget, o.Kill, next = !c.Forward, next, nil
+			o.WithoutTarget = !c.Forward
 			if c.Forward {
 				o = fx.goForward(o)
 			}
-			e, err := fx.crashAway(o, &r, began)
+			e, err := fx.crashAway(c, o, &r, began)
 			if err != nil {
 				return fail(err)
 			}
@@ -346,15 +365,16 @@ func (fx *fixture) crash(c crash) (r crashed) {
 				return fx.end(r, e) // nothing was copied yet
 			}
 			o = fx.order(do)
+			continue
 		}
-		o.Kill = next
+		o.Kill = c.next(r.states)
 	}
 }
 
-// crashAway rolls back without the target, or resumes without the source, in a second process when
-// the first one dies, and checks that each side has what it should have by then.
-func (fx *fixture) crashAway(o order, r *crashed, began time.Time) (end, error) {
-	for {
+// crashAway rolls back without the target, or resumes without the source, in another process when
+// one dies, and checks that each side has what it should have by then.
+func (fx *fixture) crashAway(c crash, o order, r *crashed, began time.Time) (end, error) {
+	for o.Kill = c.next(r.states); ; {
 		e, err := fx.run(o)
 		died := err == nil && o.Kill != nil
 		if err != nil && !errors.Is(err, errNotKilled) {
@@ -368,7 +388,7 @@ func (fx *fixture) crashAway(o order, r *crashed, began time.Time) (end, error) 
 		case died:
 			r.states++
 			r.problems = append(r.problems, fx.checkCrashed(st, began)...)
-			o.Kill, o.Import = nil, false
+			o.Kill, o.Import = c.next(r.states), false
 			continue
 		case o.WithoutSource:
 			r.problems = append(r.problems, fx.checkForward(st)...)

@@ -8,10 +8,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
-// crashes makes the matrix from the steps of seven operations.
-func crashes(t *testing.T, fx *fixture) []crash {
+// followAll carries out seven operations, from whose steps the matrix is made.
+func followAll(t *testing.T, fx *fixture) traces {
 	t.Helper()
-	return matrixOf(traces{
+	return traces{
 		there:        fx.follow(t, fx.order(doMove), nil, catalog.Succeeded),
 		backAgain:    fx.follow(t, fx.order(doMove), nil, catalog.Succeeded),
 		undone:       fx.follow(t, fx.order(doMove), &notHandedOver, catalog.RolledBack),
@@ -19,7 +19,7 @@ func crashes(t *testing.T, fx *fixture) []crash {
 		narrow:       fx.follow(t, fx.narrow(), nil, catalog.Succeeded),
 		undoneNarrow: fx.follow(t, fx.narrow(), &notHandedOver, catalog.RolledBack),
 		forward:      fx.followForward(t),
-	})
+	}
 }
 
 // narrow is an order to move each unit in a batch of its own, the touched one first.

@@ -1,7 +1,6 @@
 package move_test
 
 import (
-	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -45,12 +44,12 @@ type traced struct {
 	Beside bool
 }
 
-// crash is one state of the matrix: the point at which the move dies, and perhaps a second one in
-// the process that resumes it.
+// crash is one move of the matrix: the point at which it dies, and those at which the processes die
+// that go on with it.
 type crash struct {
 	First kill
-	// Second is the point in the process that resumes; nil when that one lives.
-	Second *kill
+	// Then are the points in the processes that go on, one after the other. The last process lives.
+	Then []kill
 	// Back says that the move is rolled back, not resumed, if nothing is handed over.
 	Back bool
 	// Fresh says that the namespace does not exist on the target.
@@ -108,7 +107,7 @@ func matrixOf(tr traces) []crash {
 		kill{Point: atKey, Key: "snapshots/", Answered: true})
 	resumed := func(c crash) {
 		if len(late) > 0 {
-			c.Second, late = &late[0], late[1:]
+			c.Then, late = late[:1:1], late[1:]
 		}
 		all = append(all, c)
 	}
@@ -130,25 +129,25 @@ func matrixOf(tr traces) []crash {
 	return append(all, waysBack(tr, len(all))...)
 }
 
-// waysBack are the states in which the second process dies on a way back, or goes forward without
+// waysBack are the moves in which the second process dies on a way back, or goes forward without
 // the source, and those in which the first one gives a unit back. The first of them that goes on in
 // two ways begins with the one of n.
 func waysBack(tr traces, n int) (all []crash) {
 	for _, p := range sampleOf(pointsOf(tr.undone), every) {
-		all = append(all, crash{First: notHandedOver, Second: &p, Back: true})
+		all = append(all, crash{First: notHandedOver, Then: []kill{p}, Back: true})
 	}
 	unlocks := func(p kill) bool { return strings.HasSuffix(p.Step, "/lock") }
 	for _, p := range pointsOf(tr.undone) {
 		// The only steps of a rollback without the target.
 		if strings.HasSuffix(p.Step, "/pause") || unlocks(p) {
-			all = append(all, crash{First: notHandedOver, Second: &p, Back: true, Away: true})
+			all = append(all, crash{First: notHandedOver, Then: []kill{p}, Back: true, Away: true})
 		}
 	}
 	for _, p := range sampleOf(pointsOf(tr.undoneNarrow), unlocks) {
-		all = append(all, crash{First: notHandedOver, Second: &p, Back: true, Narrow: true})
+		all = append(all, crash{First: notHandedOver, Then: []kill{p}, Back: true, Narrow: true})
 	}
 	for _, p := range sampleOf(pointsOf(tr.forward), every) {
-		all = append(all, crash{First: handedOver, Second: &p, Forward: true})
+		all = append(all, crash{First: handedOver, Then: []kill{p}, Forward: true})
 	}
 	for _, p := range sampleOf(pointsOf(tr.returned),
 		func(p kill) bool { return p.Undo || p.kind() == "give-back" }) {
@@ -249,21 +248,24 @@ var (
 
 // kinds returns the kinds of the steps in which processes die, in their order.
 func (c crash) kinds() []string {
-	kinds := []string{c.First.kind()}
-	if c.Touch != "" {
-		kinds[0] = "give back: " + kinds[0]
+	way := ""
+	switch {
+	case c.Touch != "":
+		way = "give back: "
+	case c.Away:
+		way = "away: "
+	case c.Forward:
+		way = "forward: "
+	case c.Narrow && c.Back:
+		way = "ahead: "
 	}
-	if c.Second != nil {
-		kind := c.Second.kind()
-		switch {
-		case c.Away:
-			kind = "away: " + kind
-		case c.Forward:
-			kind = "forward: " + kind
-		case c.Narrow && c.Back:
-			kind = "ahead: " + kind
-		}
-		kinds = append(kinds, kind)
+	first := c.First.kind()
+	if c.Touch != "" {
+		first = way + first
+	}
+	kinds := []string{first}
+	for _, p := range c.Then {
+		kinds = append(kinds, way+p.kind())
 	}
 	return kinds
 }
@@ -278,46 +280,18 @@ func kindsOf(all []crash) map[string]bool {
 	return kinds
 }
 
-// oneOfEachKind returns states in which a process dies in each kind of step.
-func oneOfEachKind(all []crash) []crash { return paired(ofKinds(all, kindsOf(all)), all) }
-
-// paired makes one state of two in which a move dies once and is resumed: it dies at the later
-// point in its second process.
-func paired(states, all []crash) (fewer []crash) {
-	var once [2][]crash // by Narrow
-	for _, c := range states {
-		switch narrow := 0; {
-		case c.Second != nil || c.Back || c.Fresh || c.Touch != "":
-			fewer = append(fewer, c)
-		default:
-			if c.Narrow {
-				narrow = 1
-			}
-			once[narrow] = append(once[narrow], c)
-		}
-	}
-	at := func(c crash) int {
-		return slices.IndexFunc(all, func(o crash) bool { return o.First == c.First })
-	}
-	for _, list := range once {
-		slices.SortFunc(list, func(a, b crash) int { return cmp.Compare(at(a), at(b)) })
-		half := (len(list) + 1) / 2
-		for i, c := range list[:half] {
-			if half+i < len(list) {
-				c.Second = &list[half+i].First
-			}
-			fewer = append(fewer, c)
-		}
-	}
-	return fewer
+// oneOfEachKind returns moves in which a process dies in each kind of step.
+func oneOfEachKind(all []crash, tr traces) []crash {
+	return chained(ofKinds(all, kindsOf(all)), tr)
 }
 
-// ofKinds returns states in which a process dies in each of the kinds, as far as all has them. It
+var placesInAStep = []string{before, inside, after}
+
+// ofKinds returns moves in which a process dies in each of the kinds, as far as all has them. It
 // takes the one with the most kinds that are missing, and of several the one whose point is the
 // next of all points.
 func ofKinds(all []crash, kinds map[string]bool) (chosen []crash) {
 	missing := maps.Clone(kinds)
-	points := []string{before, inside, after}
 	for len(missing) > 0 {
 		best, most := crash{}, 0
 		for _, c := range all {
@@ -327,7 +301,7 @@ func ofKinds(all []crash, kinds map[string]bool) (chosen []crash) {
 					gain += 2
 				}
 			}
-			if gain > 0 && c.First.Point == points[len(chosen)%len(points)] {
+			if gain > 0 && c.First.Point == placesInAStep[len(chosen)%len(placesInAStep)] {
 				gain++
 			}
 			if gain > most {
@@ -338,8 +312,8 @@ func ofKinds(all []crash, kinds map[string]bool) (chosen []crash) {
 			break
 		}
 		kinds := best.kinds()
-		if len(kinds) > 1 && !missing[kinds[1]] && !best.Back && !best.Forward {
-			best.Second = nil // the first death is enough
+		if len(kinds) > 1 && !missing[kinds[1]] && !best.goesOn() {
+			best.Then = nil // the first death is enough
 		}
 		for _, kind := range kinds {
 			delete(missing, kind)

@@ -49,7 +49,7 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 		"undo create", "undo lock", "undo once",
 		"undo pause", "undo rare", "verify-shared"}
 	matrix := matrixOf(tr)
-	sample := oneOfEachKind(matrix)
+	sample := oneOfEachKind(matrix, tr)
 	for name, all := range map[string][]crash{"matrix": matrix, "sample": sample} {
 		if got := slices.Sorted(maps.Keys(kindsOf(all))); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
@@ -63,7 +63,18 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 	}
 	died := map[string]bool{}
 	for _, c := range sample {
-		died[c.First.Point] = true
+		at := -1
+		for _, p := range c.points() {
+			died[p.Point] = true
+			in := p.in(tr.of(c))
+			if in < at {
+				t.Errorf("of a move that dies at %v, %v is the step %d, after the step %d", c, p, in, at)
+			}
+			at = in
+		}
+		if len(c.Then) > mostDeaths {
+			t.Errorf("a move dies at %d points", len(c.Then)+1)
+		}
 	}
 	for _, point := range []string{before, inside, after} {
 		if !died[point] {
@@ -77,8 +88,8 @@ func TestAProcessOfTheSampleDiesInEachKindOfStep(t *testing.T) {
 	}
 	reached := map[kill]bool{}
 	for _, c := range matrix {
-		if reached[c.First] = true; c.Second != nil {
-			reached[*c.Second] = true
+		for _, p := range append([]kill{c.First}, c.Then...) {
+			reached[p] = true
 		}
 	}
 	for _, p := range pointsOf(tr.there) {
