@@ -25,7 +25,7 @@ func chained(moves []crash, tr traces) (fewer []crash) {
 		}
 		way := c
 		if way.Then = nil; !c.goesOn() {
-			way.First, way.Back = kill{}, false
+			way.First = kill{}
 		}
 		key := fmt.Sprint(way)
 		if points[key] == nil {
@@ -55,7 +55,9 @@ func chained(moves []crash, tr traces) (fewer []crash) {
 }
 
 // goesOn reports whether the points of Then are on a way of their own, which begins at First.
-func (c crash) goesOn() bool { return len(c.Then) > 0 && (c.Back || c.Forward) }
+func (c crash) goesOn() bool {
+	return len(c.Then) > 0 && c.Touch == "" && (c.Back || c.Forward)
+}
 
 // points are those that another move which goes the same way can have, too.
 func (c crash) points() []kill {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,5 +120,37 @@ func TestObserveNeedsTheMachinesOfAPlanAlone(t *testing.T) {
 	})
 	if _, ok := errors.AsType[*IncompleteError](observe()); !ok {
 		t.Error("a Machine that was replaced is no error")
+	}
+	// Another restore finds it at work: its Machines may change.
+	if failures, err := x.again(t); err != nil {
+		t.Fatal(failures, err)
+	}
+	x.target.set(t, "Machine.cluster.x-k8s.io/one/m", func(u *unstructured.Unstructured) {
+		u.SetUID("a third")
+	})
+	plan = *x.plan
+	if err := observe(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatIsReleasedIsObservedBesideABlockedUnit: a blocked unit keeps nobody from that.
+func TestWhatIsReleasedIsObservedBesideABlockedUnit(t *testing.T) {
+	x := newTrial(t, twoTenantsOwning(t, `{"kind":"Machine","metadata":{"namespace":"one","name":"m",
+		"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
+		"spec":{"clusterName":"w"}}`), newMemory(t, "target"))
+	x.begin(t)
+	for i := range x.plan.Units {
+		x.plan.Units[i].Blocked = x.plan.Units[i].Name == "two/w"
+	}
+	x.tuning.Observe = 1
+	x.hooks.OnHealthy = func(Unit, string) {
+		x.target.set(t, "Machine.cluster.x-k8s.io/one/m", func(u *unstructured.Unstructured) {
+			u.SetUID("another")
+		})
+	}
+	failures, err := x.run(t)
+	if !strings.Contains(strings.Join(failures, " "), "Machine.cluster.x-k8s.io/one/m") {
+		t.Errorf("a Machine that was replaced is not reported: %q, %v", failures, err)
 	}
 }

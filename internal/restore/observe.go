@@ -11,8 +11,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// Observe does what a run does at its end: it watches the Machines of all units of a plan for
-// Tuning.Observe. It changes nothing. *IncompleteError when one is made or deleted.
+// Observe does what a run does at its end: it watches the Machines of the released units of a plan
+// for Tuning.Observe. It changes nothing. *IncompleteError when one is made or deleted.
 func Observe(ctx context.Context, o RunOptions) error {
 	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
@@ -32,7 +32,9 @@ func (r *run) observe(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(r.Tuning.Observe)
 	for {
-		if err := r.machinesOfAll(ctx, k); err != nil {
+		if err := r.machinesOfAll(ctx, k); err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
 			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve,
 				Message: err.Error(),
 				Hint:    "check the controllers of the target at once: something replaces Machines"})
@@ -58,6 +60,12 @@ func (r *run) machinesOfAll(ctx context.Context, k kube.Kind) error {
 	for _, u := range r.Plan.Units {
 		key, err := object.ParseKey(u.Name)
 		if u.Blocked || r.accepted[u.Name] || err != nil {
+			continue
+		}
+		// Of one that was at work before this operation the Machines may change, as in postFlightWait.
+		if released, err := r.stepDone(ctx, releaseStep(u.Name)); err != nil {
+			return err
+		} else if !released {
 			continue
 		}
 		if listed[key.Namespace] == nil {

@@ -202,17 +202,16 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
 	}
-	if r.uid(o.Ref) == "" {
-		if err := r.Journal.Alive(ctx); err != nil {
-			return nil, err
-		}
-	}
 	ctx = r.withMark(ctx)
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
 	}
 	return request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		if r.uid(o.Ref) == "" {
+			// Before each try: another host may have taken over and removed all copies by now.
+			if err := r.Journal.Alive(ctx); err != nil {
+				return nil, err
+			}
 			live, err := r.Writer.Create(ctx, k, body)
 			if !apierrors.IsAlreadyExists(err) {
 				return live, err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -232,8 +231,7 @@ func (r *run) resumeRemediation(ctx context.Context, u Unit) error {
 				capi.Unannotate(live.Object, capi.AnnotationSkipRemediation)
 				return has
 			})
-			if _, deleted := errors.AsType[*deletedError](err); err != nil && !deleted &&
-				!apierrors.IsNotFound(err) {
+			if err != nil && !isLost(o, err) {
 				return err
 			}
 		}

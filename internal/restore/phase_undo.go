@@ -378,12 +378,31 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 				return RemoveOwnerRefs(live, leaving)
 			})
-			if apierrors.IsNotFound(err) {
+			if _, replaced := errors.AsType[*notOwnedError](err); replaced {
+				return r.checkFree(ctx, o, leaving, err)
+			}
+			if isLost(o, err) {
 				return nil
 			}
 			return err
 		})
 	})
+}
+
+// checkFree returns the error of an object that somebody made again, if it has owners that are
+// about to be removed, with which the garbage collector would delete it.
+func (r *run) checkFree(ctx context.Context, o Object, leaving map[types.UID]bool,
+	replaced error) error {
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil && RemoveOwnerRefs(live.DeepCopy(), leaving):
+		return replaced
+	}
+	return err
 }
 
 // adopted returns the objects of a unit that were on the target before the operation.

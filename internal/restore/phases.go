@@ -96,6 +96,10 @@ var unitPhases = []phase{
 	{"ready", unitState.releases, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.checkReady(ctx, u) // a hand-over cannot be taken back
 	}},
+	{"going-on", unitState.mayStillStop, func(_ context.Context, r *run, _ Unit,
+		_ *unitState) error {
+		return r.goesOn()
+	}},
 	{phaseBeforeRelease, unitState.callsHook, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.Hooks.BeforeRelease(ctx, u)
@@ -103,7 +107,15 @@ var unitPhases = []phase{
 	{"adopt", unitState.adopts, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.Journal.SetUnit(ctx, u.Name, catalog.UnitReleased, "")
 	}},
-	{"release", unitState.releases, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+	{"release", unitState.releases, func(ctx context.Context, r *run, u Unit, s *unitState) error {
+		if s.mayStillStop() {
+			if err := r.goesOn(); err != nil { // the hook may have waited
+				return err
+			}
+		}
+		if !s.onceReleased {
+			r.releasedNow.Store(true)
+		}
 		return r.release(ctx, u)
 	}},
 	{"released", unitState.reports, func(_ context.Context, r *run, u Unit, _ *unitState) error {
@@ -153,6 +165,12 @@ func (s unitState) adopts() bool { return !s.released && !s.noRelease && s.adopt
 
 func (s unitState) releases() bool { return !s.released && !s.noRelease && !s.adoptedWhole() }
 
+// mayStillStop: its controllers have never been at work for this operation. In a move the hook
+// decides: a unit that is handed over, perhaps by an earlier run, is released.
+func (s unitState) mayStillStop() bool {
+	return s.releases() && !s.onceReleased && !s.sourceAtWork
+}
+
 func (s unitState) reports() bool { return s.reported && !s.noRelease }
 
 func (s unitState) createsLate() bool { return s.released || s.releases() }
@@ -170,14 +188,19 @@ func (r *run) phases() []phase {
 // the controllers, and would be a canary for nobody.
 func (r *run) enterStage(ctx context.Context, u Unit, s *unitState) error {
 	if u.StaysPaused {
-		if r.stages.isStopped() {
-			return errNotReleased
-		}
-		return nil
+		return r.goesOn()
 	}
 	err := r.stages.enter(ctx)
 	s.staged = err == nil
 	return err
+}
+
+// goesOn returns errNotReleased once the run releases nothing more.
+func (r *run) goesOn() error {
+	if r.stages.isStopped() {
+		return errNotReleased
+	}
+	return nil
 }
 
 // restoreUnit brings one unit to the target, from its first object to its release and what comes

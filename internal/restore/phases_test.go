@@ -21,9 +21,9 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		state unitState
 		want  string
 	}{
-		{"a new one", fresh, copying + "acknowledge verify copied stage reality ready release create-late"},
+		{"a new one", fresh, copying + "acknowledge verify copied stage reality ready going-on release create-late"},
 		{"a new one with a hook", with(fresh, hook),
-			copying + "acknowledge verify stage reality ready before-release release create-late"},
+			copying + "acknowledge verify stage reality ready going-on before-release release create-late"},
 		{"a new one that stays paused", with(fresh, func(s *unitState) { s.noRelease = true }),
 			copying + "verify copied"},
 		{"one that stays paused, with a hook", with(fresh, func(s *unitState) {
@@ -42,13 +42,13 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		{"adopted at work", unitState{}, copying + "copied adopt"},
 		{"adopted at work, with a hook", with(unitState{}, hook), copying + "before-release adopt"},
 		{"adopted paused", unitState{paused: true},
-			copying + "acknowledge verify copied stage reality ready release create-late"},
+			copying + "acknowledge verify copied stage reality ready going-on release create-late"},
 		{"somebody released the copy of a move", with(unitState{creates: true}, move),
 			copying + "refuse stage ready before-release release create-late"}, // refuse ends it
 		{"the release of a move died in the middle", with(unitState{creates: true, onceReleased: true},
 			move), copying + "stage ready before-release release create-late"},
 		{"partly adopted at work", unitState{creates: true},
-			copying + "copied stage ready release create-late"},
+			copying + "copied stage ready going-on release create-late"},
 	} {
 		var names []string
 		for _, p := range unitPhases {

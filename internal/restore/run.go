@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -28,14 +29,16 @@ type run struct {
 	slots      chan struct{} // one a request in flight
 	polls      chan struct{} // one a request of a wait in flight
 	released   atomic.Int64  // units
-	silent     atomic.Int64  // workload clusters in a row that did not answer
-	stages     *stages
-	shared     *sharedState
-	lastWrites lastWrites
-	current    currentObjects
-	accepted   map[string]bool // units whose state the operator accepts
-	publishers publishers
-	seldom     *sync.Map // Hooks.Seldom, or that of this run
+	// releasedNow: this run has released a unit that was not at work for this operation before.
+	releasedNow atomic.Bool
+	silent      atomic.Int64 // workload clusters in a row that did not answer
+	stages      *stages
+	shared      *sharedState
+	lastWrites  lastWrites
+	current     currentObjects
+	accepted    map[string]bool // units whose state the operator accepts
+	publishers  publishers
+	seldom      *sync.Map // Hooks.Seldom, or that of this run
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
@@ -93,11 +96,25 @@ func Run(ctx context.Context, o RunOptions) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if result.first == nil && result.blocked == 0 {
-		return r.observe(ctx)
+	return r.observeAll(ctx, result)
+}
+
+// observeAll observes what is released, unless something has failed, and returns the error of the
+// run. What only earlier runs have released is not observed beside a unit that is blocked for good.
+func (r *run) observeAll(ctx context.Context, result *results) error {
+	failed := len(result.failed)
+	if result.first == nil && (result.blocked == 0 || r.releasedNow.Load()) {
+		err := r.observe(ctx)
+		incomplete, ok := errors.AsType[*IncompleteError](err)
+		if result.blocked == 0 || err != nil && !ok {
+			return err
+		}
+		if ok {
+			failed, result.first = incomplete.Failed, incomplete.First
+		}
 	}
-	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked,
-		Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first,
+	return &IncompleteError{Failed: failed, Blocked: result.blocked,
+		Left: len(r.Plan.Units) - result.blocked - result.begun, First: result.first,
 		Stopped: result.stopped}
 }
 
