@@ -322,7 +322,7 @@ func GiveBack(ctx context.Context, s Store, q Request) error {
 		}
 		next := store.Owner{WorkloadID: q.WorkloadID, Workload: q.Workload,
 			Owner: store.Source{UID: q.From.UID, Name: q.From.Name}, Operation: q.Operation,
-			Epoch: max(have.Epoch+1, q.Next()), Time: time.Now()}
+			Epoch: max(have.Highest()+1, q.Next()), Time: time.Now()}
 		if _, err := s.PutOwner(ctx, next, previous); !errors.Is(err, store.ErrConflict) {
 			return err
 		}

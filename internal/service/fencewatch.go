@@ -35,6 +35,9 @@ const (
 	// clusters: somebody may unpause one where no admission policy denies it. passIncomplete is that
 	// after a pass that left something undone. Others have a pass as often as records are read.
 	passGuarded, passIncomplete = time.Minute, 10 * time.Second
+	// passStale is that over one that came back, until the records were read again. freshTime is how
+	// long such passes only pause: a store may not answer for days.
+	passStale, freshTime = 3 * time.Second, 30 * time.Second
 )
 
 // fenceWatch pauses, on each management cluster of a daemon, the workload clusters that a trusted
@@ -118,7 +121,8 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 // look asks the management cluster for an answer, and fences what it lost when that is due. It
 // never waits for a store: the records are read beside it, so that a slow store does not delay the
 // answer to a management cluster that comes back. The first pass takes the records that were read
-// last, and another one follows when they were read again.
+// last and only pauses, and so does each one until all were read again: what they did not say yet
+// must not wait for what belongs to the first pauses.
 func (m *mgmtWatch) look(ctx context.Context) error {
 	began := time.Now()
 	probe, cancel := context.WithTimeout(ctx, fenceProbe)
@@ -149,10 +153,11 @@ func (m *mgmtWatch) look(ctx context.Context) error {
 		return nil
 	}
 	if !m.down.IsZero() && m.back.IsZero() {
-		m.back = time.Now()
+		m.back, fresh = time.Now(), false
 		m.outdate() // records may have been written while it was away
 	}
-	guarded, err := m.pass(ctx, mgmt, owners, since, same)
+	pauseOnly := !fresh && time.Since(m.back) < freshTime
+	guarded, err := m.pass(ctx, mgmt, owners, since, same, pauseOnly)
 	m.passed = versions(owners)
 	if err != nil {
 		m.log.Error("fence what the management cluster lost", "error", err)
@@ -162,6 +167,8 @@ func (m *mgmtWatch) look(ctx context.Context) error {
 	m.answered = mgmt.UID()
 	m.settle(fresh && !m.back.After(began))
 	switch {
+	case pauseOnly:
+		m.next = time.Now().Add(passStale)
 	case !m.complete:
 		m.next = time.Now().Add(passIncomplete)
 	case guarded:
@@ -189,9 +196,10 @@ func versions(owners map[string]locationOwners) map[string]int {
 
 // pass fences the workload clusters that a management cluster lost by the records of any location.
 // It reports whether workload clusters there are fenced or were moved away. again says that the
-// last pass was made with the same records: what it logged is not logged again.
+// last pass was made with the same records: what it logged is not logged again. With pauseOnly it
+// leaves what belongs to a fence besides the pause, and what takes time, to a later one.
 func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string]locationOwners,
-	since time.Time, again bool) (guarded bool, err error) {
+	since time.Time, again, pauseOnly bool) (guarded bool, err error) {
 	if len(owners) == 0 {
 		m.complete = true
 		return false, nil
@@ -235,8 +243,13 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 	for _, unit := range all.Fenced() {
 		fenced = append(fenced, lostOf[unit])
 	}
-	m.finish(ctx, f, fenced, again && m.complete && len(all.Paused) == 0)
-	guarded = m.protected(ctx, f, owners, fenced) || len(fenced) > 0
+	guarded = len(fenced) > 0
+	if pauseOnly {
+		m.complete = false
+	} else {
+		m.finish(ctx, f, fenced, again && m.complete && len(all.Paused) == 0)
+		guarded = m.protected(ctx, f, owners, fenced) || guarded
+	}
 	var errs []error
 	for _, finding := range all.Findings {
 		errs = append(errs, errors.New(finding.String()))

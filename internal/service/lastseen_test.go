@@ -91,3 +91,30 @@ func TestI1ASnapshotInAnotherStoreShowsThatTheSourceWasSeen(t *testing.T) {
 		}
 	}
 }
+
+// TestI1TheSnapshotsOfTheSourceAreReadBeforeEachRelease: a source that nobody can reach from here
+// shows by its snapshots that it is back. What could not be read once is read again.
+func TestI1TheSnapshotsOfTheSourceAreReadBeforeEachRelease(t *testing.T) {
+	f := newOwnedFixture(t, true)
+	f.plan.Units = []restore.Unit{ownedUnit}
+	guard := &sourceGuard{o: f.restoreInputs, plan: f.plan}
+	errAway := errors.New("no answer")
+	for _, tt := range []struct {
+		name    string
+		seen    time.Time
+		err     error
+		refused bool
+	}{
+		{"the store does not answer", time.Time{}, errAway, false},
+		{"no snapshot", time.Time{}, nil, false},
+		{"a new snapshot", time.Now(), nil, true},
+		{"none any more", time.Time{}, nil, true},
+	} {
+		f.lastSeen = func(context.Context, string) (time.Time, error) { return tt.seen, tt.err }
+		guard.asked = guard.asked.Add(-2 * dialAgain)
+		err := guard.check(t.Context())
+		if as[*preflight.SourceError](err) != tt.refused || !errors.Is(err, tt.err) && tt.err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

@@ -233,7 +233,8 @@ func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store
 }
 
 // ownersStores opens the stores whose ownership records count before a workload cluster is given
-// back: the one that a request names, else all of them. A location without a store has no records.
+// back: the one that a request names, else all of them. A location of a daemon that never had a
+// store has no records. Without a daemon the location is the store that the command names.
 func (s *Server) ownersStores(ctx context.Context, location string) ([]*store.Store, error) {
 	names := []string{location}
 	if location == "" {
@@ -248,7 +249,7 @@ func (s *Server) ownersStores(ctx context.Context, location string) ([]*store.St
 	for _, name := range names {
 		st, err := s.openStore(ctx, name, nil)
 		switch {
-		case errors.Is(err, store.ErrStoreMissing) && location == "":
+		case errors.Is(err, store.ErrStoreMissing) && location == "" && s.cfg.Daemon:
 		case err != nil:
 			return nil, err
 		default:

@@ -103,11 +103,11 @@ func (m *mgmtService) FenceMgmt(ctx context.Context, req *mgmtv1.FenceMgmtReques
 	if req.GetLift() {
 		return m.liftMgmt(ctx, req, o, selection)
 	}
+	byRecord := !req.GetAll() && isEverything(selection)
 	st, err := m.s.ownersStore(ctx, req.GetLocation())
-	if err != nil {
+	if err != nil && (byRecord || !isStoreAway(err)) { // else no record is needed
 		return nil, err
 	}
-	byRecord := !req.GetAll() && isEverything(selection)
 	if byRecord && st == nil {
 		return nil, &Error{Reason: ReasonUsage, Message: "no store with ownership records is named",
 			Hint:    "name the store, or select what to fence",

@@ -4,6 +4,7 @@ package service
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -94,13 +95,20 @@ func (f *fenceFixture) wantStates(what string, want ...string) {
 // unpause is what a GitOps tool does to a Cluster. It also writes to one that is not paused.
 func (f *fenceFixture) unpause(unit string) error {
 	f.t.Helper()
+	return f.change(unit, func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(u.Object, false, "spec", "paused")
+	})
+}
+
+func (f *fenceFixture) change(unit string, fn func(u *unstructured.Unstructured)) error {
+	f.t.Helper()
 	m := servers.Connect(f.t, 0)
 	kinds, err := m.Reader().Kinds(f.t.Context())
 	must(f.t, err)
 	k, _ := kube.FindKind(kinds, capi.Cluster)
 	return kube.Retry(f.t.Context(), func() error {
 		u := f.cluster(0, unit)
-		_ = unstructured.SetNestedField(u.Object, false, "spec", "paused")
+		fn(u)
 		_, err := m.Writer().Update(f.t.Context(), k, u)
 		return err
 	})
@@ -165,8 +173,22 @@ func (f *fenceFixture) otherSigner() *store.Store {
 	dir := f.t.TempDir()
 	_, err := store.Keygen(filepath.Join(dir, "keys"), time.Now())
 	must(f.t, err)
-	keys, err := store.LoadKeys(store.KeyOptions{SigningKeyFile: filepath.Join(dir, "keys",
-		store.SigningFile)})
+	return f.openWith(store.KeyOptions{SigningKeyFile: filepath.Join(dir, "keys", store.SigningFile)})
+}
+
+// otherHost opens the store as another host with the same keys does: the daemon learns of nothing
+// that is written through it.
+func (f *fenceFixture) otherHost() *store.Store {
+	f.t.Helper()
+	l, err := f.s.location("")
+	must(f.t, err)
+	return f.openWith(store.KeyOptions{Recipients: l.Store.Recipients,
+		SigningKeyFile: l.Store.SigningKeyFile, TrustedKeyFiles: l.Store.TrustedKeyFiles})
+}
+
+func (f *fenceFixture) openWith(o store.KeyOptions) *store.Store {
+	f.t.Helper()
+	keys, err := store.LoadKeys(o)
 	must(f.t, err)
 	st, err := store.Open(f.t.Context(), store.Options{Bucket: directory.New(filepath.Join(f.dir,
 		"store")), Keys: keys})
@@ -226,9 +248,22 @@ func TestAPII1FencePausesWhatTrustedRecordsGiveToAnother(t *testing.T) {
 }
 
 // TestAPIFenceOfASelectionPausesItWithAnyOwner: the way out when the controllers of a source are
-// dead. Nothing acknowledges on the second server, which has no stand-in for controllers here.
+// dead, also without the store. Nothing acknowledges on the second server, which has no stand-in
+// for controllers here.
 func TestAPIFenceOfASelectionPausesItWithAnyOwner(t *testing.T) {
 	f := newFenceFixture(t, "select")
+	dir := filepath.Join(f.dir, "store")
+	must(t, os.Rename(dir, dir+"-away"))
+	if resp := f.fence(&mgmtv1.FenceMgmtRequest{DryRun: true, Selection: &mgmtv1.Selection{
+		Workloads: []string{f.name(units[0])}}}); len(resp.GetPaused()) != 1 {
+		t.Errorf("without the store: paused %v", resp.GetPaused())
+	}
+	_, err := (&mgmtService{s: f.s}).FenceMgmt(t.Context(),
+		&mgmtv1.FenceMgmtRequest{Name: servers.Options(0).Name})
+	if !isStoreAway(err) {
+		t.Errorf("by records that are not there: %v", err)
+	}
+	must(t, os.Rename(dir+"-away", dir))
 	resp := f.fence(&mgmtv1.FenceMgmtRequest{Selection: &mgmtv1.Selection{
 		Workloads: []string{f.name(units[0]), f.name(units[1])}}})
 	if len(resp.GetPaused()) != 2 || len(resp.GetFindings()) > 0 {

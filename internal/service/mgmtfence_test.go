@@ -30,4 +30,10 @@ func TestALiftAsksEachStore(t *testing.T) {
 	if stores, err = standalone.ownersStores(t.Context(), ""); err != nil || len(stores) != 0 {
 		t.Errorf("without a store: %d stores, %v", len(stores), err)
 	}
+	unused.Name = "" // as by --store
+	named := New(Config{CatalogFile: t.TempDir() + "/c.db", Locations: []Location{unused}})
+	t.Cleanup(func() { _ = named.Close() })
+	if _, err = named.ownersStores(t.Context(), ""); err == nil {
+		t.Error("a store that the command names, and that is not there, is no error")
+	}
 }

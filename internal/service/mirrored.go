@@ -158,10 +158,11 @@ func (s *Server) importOperation(ctx context.Context, c *catalog.Catalog, l *Loc
 	return op, nil
 }
 
-// mirroredIn lists the operations that have a mirror in a location; none when there is no store.
+// mirroredIn lists the operations that have a mirror in a location; none when there is no store, or
+// none any more: those of the other locations can be gone on with.
 func (s *Server) mirroredIn(ctx context.Context, l *Location) ([]mirror.Found, error) {
 	st, err := s.openLocation(ctx, l, nil, false)
-	if errors.Is(err, store.ErrStoreMissing) {
+	if errors.Is(err, store.ErrStoreMissing) || isGone(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -41,6 +41,42 @@ func (s *Server) checkPlace(ctx context.Context, l *Location, st *store.Store) e
 	return err
 }
 
+// checkMissing returns the error for a location without a store: missing, or an *Error when this
+// daemon has found a store there before. What is done before the first snapshot, such as to go on
+// without ownership records, must not be done with a store that is not mounted or was emptied.
+func (s *Server) checkMissing(ctx context.Context, l *Location, missing error) error {
+	if !s.cfg.Daemon {
+		return missing
+	}
+	b, err := s.bucket(l)
+	if err != nil {
+		return missing
+	}
+	c, err := epochMemory{s}.catalog(ctx)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return missing
+	}
+	before, err := c.Place(ctx, b.String())
+	if errors.Is(err, catalog.ErrNotFound) {
+		return missing
+	}
+	if err != nil {
+		return err
+	}
+	return &Error{Reason: ReasonStoreMissing, Message: fmt.Sprintf("%s was %s, and there is no store "+
+		"now: %v", b, describePlace(before), missing),
+		Hint: "mount its folder, or find out who removed it and restore it from a copy"}
+}
+
+// isGone reports whether a store is not there that this daemon has found there before.
+func isGone(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Reason == ReasonStoreMissing
+}
+
 // rememberPlace records which store is at its place, whatever was there before.
 func (s *Server) rememberPlace(ctx context.Context, c *catalog.Catalog, st *store.Store) error {
 	return c.PutPlace(ctx, st.String(), catalog.Place{StoreID: st.ID(), Origin: st.Origin()})

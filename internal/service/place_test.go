@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,5 +53,45 @@ func TestADaemonNoticesThatAnotherStoreIsAtAPlace(t *testing.T) {
 	_, err = b.openLocation(t.Context(), &b.cfg.Locations[0], nil, false)
 	if err == nil || classify(err).Reason != ReasonDamaged {
 		t.Errorf("a store of its own was opened as a copy: %v", err)
+	}
+}
+
+// TestAStoreThatIsGoneIsNotOneThatWasNeverThere: without a store there are no ownership records, by
+// which a fence is lifted and a management cluster that comes back is fenced, and there is nothing
+// to copy or verify. A folder that is not mounted must not look like that.
+func TestAStoreThatIsGoneIsNotOneThatWasNeverThere(t *testing.T) {
+	b := newPruneFixture(t, Retention{})
+	main, fresh := &b.cfg.Locations[0], Location{Name: "fresh",
+		Store: StoreOptions{URL: filepath.Join(t.TempDir(), "none"), Plain: true}}
+	if _, err := b.openLocation(t.Context(), main, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(b.root, b.root+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.openLocation(t.Context(), main, nil, false)
+	if err == nil || errors.Is(err, store.ErrStoreMissing) ||
+		classify(err).Reason != ReasonStoreMissing || !strings.Contains(err.Error(), b.st.ID()) {
+		t.Errorf("a store that is gone: %v", err)
+	}
+	if _, err := b.ownersStores(t.Context(), ""); err == nil {
+		t.Error("a fence is lifted without the records of a store that is gone")
+	}
+	if _, _, err := b.openCopy(t.Context(), main, &fresh); err == nil ||
+		errors.Is(err, store.ErrStoreMissing) {
+		t.Errorf("a copy of a store that is gone: %v", err)
+	}
+	// The mirrors in other locations are read.
+	if list, err := b.mirroredIn(t.Context(), main); err != nil || len(list) > 0 {
+		t.Errorf("operations in a store that is gone: %v, %v", list, err)
+	}
+	if _, err := b.openLocation(t.Context(), &fresh, nil, false); !errors.Is(err, store.ErrStoreMissing) {
+		t.Errorf("a store that was never there: %v", err)
+	}
+	if err := os.Rename(b.root+"-away", b.root); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.openLocation(t.Context(), main, nil, false); err != nil {
+		t.Errorf("it is back: %v", err)
 	}
 }

@@ -72,7 +72,7 @@ type sourceGuard struct {
 
 	mu    sync.Mutex
 	asked time.Time // when the last question was begun
-	seen  time.Time // of the newest snapshot; read once
+	seen  time.Time // of the newest snapshot that was read
 	// owners is when owners that are overridden were last seen, by UID, as read at readAt.
 	owners map[string]preflight.Overridden
 	readAt map[string]time.Time
@@ -129,14 +129,14 @@ func (g *sourceGuard) askNow(ctx context.Context) error {
 
 func (g *sourceGuard) ask(ctx context.Context) error {
 	source := g.plan.Snapshot.Source
-	if g.seen.IsZero() {
-		g.seen = g.plan.SourceSeen
-		seen, _, err := g.o.seen().of(ctx, source.UID)
-		if err != nil {
-			return err
-		}
-		if seen.After(g.seen) {
-			g.seen = seen
+	// Each time: a source that nobody can reach from here shows by its snapshots that it is back.
+	seen, _, err := g.o.seen().of(ctx, source.UID)
+	if err != nil {
+		return err
+	}
+	for _, at := range []time.Time{g.plan.SourceSeen, seen} {
+		if at.After(g.seen) {
+			g.seen = at
 		}
 	}
 	evidence := preflight.Source{Side: source, Seen: g.seen, SeenBy: "its newest snapshot",

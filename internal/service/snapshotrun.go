@@ -129,6 +129,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	if err != nil {
 		return nil, err
 	}
+	ctx = context.WithoutCancel(ctx) // it is stored: what nobody knows of is not missed when it goes
 	if err := c.UpdateOperation(ctx, j.Operation(),
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
 		return r, err

@@ -125,7 +125,10 @@ func (s *Server) openCopy(ctx context.Context, from, to *Location) (origin, copi
 		return nil, nil, err
 	}
 	o.ReadOnly = true
-	if origin, err = store.Open(ctx, o); err != nil {
+	if origin, err = store.Open(ctx, o); errors.Is(err, store.ErrStoreMissing) {
+		err = s.checkMissing(ctx, from, err)
+	}
+	if err != nil {
 		return nil, nil, &store.OriginError{Err: err}
 	}
 	if err := s.checkPlace(ctx, from, origin); err != nil {
@@ -156,7 +159,7 @@ func (s *Server) copyStore(ctx context.Context, c *catalog.Catalog, j *catalog.J
 			func(context.Context, *catalog.StepHandle) error { return fn() })
 	}
 	o.OnCopy = func(e store.Signed) error { // so that one that goes from the copy is missed there
-		return c.PutSnapshot(ctx, catalog.RecordOf(e))
+		return c.PutSnapshot(context.WithoutCancel(ctx), catalog.RecordOf(e))
 	}
 	var err error
 	if o.Known, err = knownNumbers(ctx, c, o.From.ID(), o.To.ID()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -177,7 +178,12 @@ func create(ctx context.Context, o Options) (marker, error) {
 
 // orphaned returns an error for a key that belongs to a store, in a place without one.
 func orphaned(key string) error {
-	if _, err := ParseEnvelopeKey(key); err == nil || Key(key).Kind() != "" {
+	_, err := ParseEnvelopeKey(key)
+	ofStore := err == nil || Key(key).Kind() != ""
+	for _, f := range recordFolders {
+		ofStore = ofStore || strings.HasPrefix(key, f.folder)
+	}
+	if ofStore {
 		return &CorruptError{Key: markerKey, Reason: "it is gone, but " + key + " is there"}
 	}
 	return nil

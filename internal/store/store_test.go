@@ -41,6 +41,9 @@ func TestOpenChecksFormatAndKeys(t *testing.T) {
 		want   func(error) bool // nil for success
 	}{
 		{"no store", "", "", Options{Keys: keys}, isMissing},
+		{"its records are there", "", "owners/w-1.json", Options{Keys: keys}, isCorrupt},
+		{"its records are there, create", "", "checks/uid/x.json", Options{Keys: keys, Create: true},
+			isCorrupt},
 		{"no store, create", "", "", Options{Keys: keys, Create: true}, nil},
 		{"no store, create plain", "", "", Options{Plain: true, Create: true}, nil},
 		{"no store, create without recipient", "", "", Options{Create: true}, isUsage},

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -29,6 +31,10 @@ const (
 	denialsPerSecond = 1
 )
 
+// errPanicked is the outcome of a request whose handler never returns. Server.Recover of package
+// service, which comes before the guard, answers such a request.
+var errPanicked = status.Error(codes.Internal, "the request ended in a panic")
+
 // NewGuard makes a guard that writes its audit log to a logger.
 func NewGuard(rules *Rules, audit *slog.Logger) *Guard {
 	g := &Guard{audit: audit, denials: rate.NewLimiter(denialsPerSecond, denialsAtOnce)}
@@ -46,6 +52,7 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (resp any, err error) {
 			c := g.begin(ctx, info.FullMethod)
+			err = errPanicked
 			defer func() { c.audit(err) }()
 			if err := c.admit(req); err != nil {
 				return nil, err
@@ -59,6 +66,7 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 			handle grpc.StreamHandler) (err error) {
 			c := g.begin(stream.Context(), info.FullMethod)
+			err = errPanicked
 			defer func() { c.audit(err) }()
 			if err := c.admit(nil); err != nil {
 				return err

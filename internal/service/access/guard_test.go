@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,13 +58,14 @@ func (schedules) RunSchedule(context.Context, *mgmtv1.RunScheduleRequest) (
 	return &mgmtv1.RunScheduleResponse{}, nil
 }
 
-// serve serves schedules to connections that prove auth.
-func serve(t *testing.T, g *Guard, auth credentials.AuthInfo) mgmtv1.ScheduleServiceClient {
+// serve serves schedules to connections that prove auth. Options more come before those of g.
+func serve(t *testing.T, g *Guard, auth credentials.AuthInfo, of mgmtv1.ScheduleServiceServer,
+	more ...grpc.ServerOption) mgmtv1.ScheduleServiceClient {
 	t.Helper()
 	pipe := bufconn.Listen(1 << 16)
-	s := grpc.NewServer(append(append(service.ServerOptions(), g.ServerOptions()...),
-		grpc.Creds(proving{insecure.NewCredentials(), auth}))...)
-	mgmtv1.RegisterScheduleServiceServer(s, schedules{})
+	s := grpc.NewServer(slices.Concat(service.ServerOptions(), more, g.ServerOptions(),
+		[]grpc.ServerOption{grpc.Creds(proving{insecure.NewCredentials(), auth})})...)
+	mgmtv1.RegisterScheduleServiceServer(s, of)
 	go func() { _ = s.Serve(pipe) }()
 	t.Cleanup(s.Stop)
 	conn, err := grpc.NewClient("passthrough:///x", grpc.WithContextDialer(
@@ -92,7 +94,7 @@ func TestUsersOfTheSocketHaveTheRoleOfTheirGroup(t *testing.T) {
 			"RunSchedule is refused: user eve (uid 1002) is in no group that has a role",
 			"spec.listen.groups"},
 	} {
-		c := serve(t, g, &proof{caller: Caller{User: &test.user}})
+		c := serve(t, g, &proof{caller: Caller{User: &test.user}}, schedules{})
 		_, err := c.ListSchedules(t.Context(), &mgmtv1.ListSchedulesRequest{})
 		if (err == nil) != test.list {
 			t.Errorf("%s lists: %v", test.name, err)
@@ -109,7 +111,7 @@ func TestUsersOfTheSocketHaveTheRoleOfTheirGroup(t *testing.T) {
 }
 
 func TestAConnectionThatProvesNothingIsRefused(t *testing.T) {
-	c := serve(t, NewGuard(&Rules{}, discard), nil)
+	c := serve(t, NewGuard(&Rules{}, discard), nil, schedules{})
 	_, err := c.ListSchedules(t.Context(), &mgmtv1.ListSchedulesRequest{})
 	if e := service.FromStatus(err); e == nil || e.Reason != service.ReasonDenied {
 		t.Error(err)
@@ -118,7 +120,7 @@ func TestAConnectionThatProvesNothingIsRefused(t *testing.T) {
 
 func TestAConnectionThatIsNotValidAnyMoreIsRefused(t *testing.T) {
 	p := &proof{caller: Caller{Names: []string{"cn:a"}}}
-	c := serve(t, NewGuard(&Rules{Clients: []Client{{"cn:a", View}}}, discard), p)
+	c := serve(t, NewGuard(&Rules{Clients: []Client{{"cn:a", View}}}, discard), p, schedules{})
 	for _, invalid := range []error{nil, errors.New("too late")} {
 		p.invalid = invalid
 		_, err := c.ListSchedules(t.Context(), &mgmtv1.ListSchedulesRequest{})
@@ -131,12 +133,36 @@ func TestAConnectionThatIsNotValidAnyMoreIsRefused(t *testing.T) {
 
 func TestNewRulesHoldForTheNextRequest(t *testing.T) {
 	g := NewGuard(&Rules{UID: 1, Clients: []Client{{"cn:a", View}}}, discard)
-	c := serve(t, g, &proof{caller: Caller{Names: []string{"cn:a"}}})
+	c := serve(t, g, &proof{caller: Caller{Names: []string{"cn:a"}}}, schedules{})
 	for _, role := range []Role{View, None, View} {
 		g.SetRules(&Rules{Clients: []Client{{"cn:a", role}}})
 		_, err := c.ListSchedules(t.Context(), &mgmtv1.ListSchedulesRequest{})
 		if (err == nil) != (role == View) {
 			t.Errorf("with role %s: %v", role, err)
 		}
+	}
+}
+
+// panicking is a service with a bug.
+type panicking struct {
+	mgmtv1.UnimplementedScheduleServiceServer
+}
+
+func (panicking) RunSchedule(context.Context, *mgmtv1.RunScheduleRequest) (
+	*mgmtv1.RunScheduleResponse, error) {
+	panic("a bug")
+}
+
+// TestAPanicIsAuditedAsAFailure: what the handler had done by then is not known.
+func TestAPanicIsAuditedAsAFailure(t *testing.T) {
+	a := newAuditor(&Rules{Clients: []Client{{"cn:dr", Admin}}})
+	s := service.New(service.Config{CatalogFile: t.TempDir() + "/c.db", Log: discard})
+	t.Cleanup(func() { _ = s.Close() })
+	client := serve(t, a.Guard, &proof{caller: dr}, panicking{}, s.Recover()...)
+	if _, err := client.RunSchedule(t.Context(), &mgmtv1.RunScheduleRequest{}); err == nil {
+		t.Error("it is no error")
+	}
+	if text := a.text.String(); !strings.Contains(text, `"outcome":"INTERNAL"`) {
+		t.Errorf("audited: %s", text)
 	}
 }
