@@ -163,6 +163,7 @@ var mappings = []mapping{
 	{as[*store.CorruptError], ReasonDamaged},
 	{is(store.ErrRecordGone), ReasonDamaged},
 	{isNoStore, ReasonStoreMissing},
+	{isGone, ReasonStoreMissing},
 	{as[*store.FormatError], ReasonUnsupported},
 	{isAmbiguousSnapshot, ReasonAmbiguous},
 	{as[*store.LookupError], ReasonNotFound},

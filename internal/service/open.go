@@ -83,8 +83,9 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 
 // openLocation opens the store of a location; create makes it when there is none. It does not use
 // the location's own identity, which is only for verifies that the daemon begins by itself. A store
-// that is not the one that this daemon found there before is an *Error, and so is one that it found
-// there before and that is gone. store.ErrStoreMissing: there was none yet, as far as it knows.
+// that is not the one that this daemon found there before is an *Error, and one that it found there
+// before and that is gone a *goneError. store.ErrStoreMissing: there was none yet, as far as it
+// knows.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (
 	*store.Store, error) {
 	st, err := s.openAnyStore(ctx, l, identity, create)

@@ -41,7 +41,7 @@ func (s *Server) checkPlace(ctx context.Context, l *Location, st *store.Store) e
 	return err
 }
 
-// checkMissing returns the error for a location without a store: missing, or an *Error when this
+// checkMissing returns the error for a location without a store: missing, or a *goneError when this
 // daemon has found a store there before. What is done before the first snapshot, such as to go on
 // without ownership records, must not be done with a store that is not mounted or was emptied.
 func (s *Server) checkMissing(ctx context.Context, l *Location, missing error) error {
@@ -66,16 +66,28 @@ func (s *Server) checkMissing(ctx context.Context, l *Location, missing error) e
 	if err != nil {
 		return err
 	}
-	return &Error{Reason: ReasonStoreMissing, Message: fmt.Sprintf("%s was %s, and there is no store "+
-		"now: %v", b, describePlace(before), missing),
-		Hint: "mount its folder, or find out who removed it and restore it from a copy"}
+	return &goneError{place: b.String(), before: before, why: missing.Error()}
 }
 
-// isGone reports whether a store is not there that this daemon has found there before.
-func isGone(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Reason == ReasonStoreMissing
+// goneError means that a store is not there that this daemon has found there before. It is no
+// store.ErrStoreMissing.
+type goneError struct {
+	place  string
+	before catalog.Place
+	why    string
 }
+
+func (e *goneError) Error() string {
+	return fmt.Sprintf("%s was %s, and there is no store now: %s", e.place, describePlace(e.before),
+		e.why)
+}
+
+// Hint says what the operator can do.
+func (*goneError) Hint() string {
+	return "mount its folder, or find out who removed it and restore it from a copy"
+}
+
+func isGone(err error) bool { return as[*goneError](err) }
 
 // rememberPlace records which store is at its place, whatever was there before.
 func (s *Server) rememberPlace(ctx context.Context, c *catalog.Catalog, st *store.Store) error {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -73,6 +75,11 @@ func TestAStoreThatIsGoneIsNotOneThatWasNeverThere(t *testing.T) {
 	if err == nil || errors.Is(err, store.ErrStoreMissing) ||
 		classify(err).Reason != ReasonStoreMissing || !strings.Contains(err.Error(), b.st.ID()) {
 		t.Errorf("a store that is gone: %v", err)
+	}
+	// The hint of what says why the store is needed is the one that counts.
+	if e := classify(&move.StoreAwayError{Err: err}); e.Reason != ReasonStoreMissing ||
+		e.HintKey != object.HintStoreAway {
+		t.Errorf("a rollback without it: %s, key %q", e.Reason, e.HintKey)
 	}
 	if _, err := b.ownersStores(t.Context(), ""); err == nil {
 		t.Error("a fence is lifted without the records of a store that is gone")
