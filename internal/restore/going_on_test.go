@@ -125,18 +125,11 @@ func TestUndoPassesOverSharedObjectsThatAreGone(t *testing.T) {
 			u.SetUID("another")
 		}, false, true},
 	} {
-		x := newTrial(t, newMemory(t, "source", needsNamespace, realCluster("a"), realCluster("b"),
-			`{"kind":"Secret","metadata":{"namespace":"n","name":"both","ownerReferences":[
-				{"kind":"Cluster","name":"a"},{"kind":"Cluster","name":"b"}]},"data":{}}`),
-			newMemory(t, "target"))
-		x.spec.NoRelease = true
-		if _, err := x.run(t); err != nil {
-			t.Fatal(err)
-		}
+		x := ownedByBoth(t)
 		before := left(x.target)
-		x.target.set(t, "Secret/n/both", tt.change)
+		x.target.set(t, secretOfBoth, tt.change)
 		err := x.undo(t, &mortal{memory: x.target, writes: -1})
-		want := []string{"Secret/n/both"}
+		want := []string{secretOfBoth}
 		if tt.stays {
 			want = before
 		} else if tt.goes { // its finalizers are ours

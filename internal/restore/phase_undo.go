@@ -399,7 +399,7 @@ func (r *run) checkFree(ctx context.Context, o Object, leaving map[types.UID]boo
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
-	case err == nil && RemoveOwnerRefs(live.DeepCopy(), leaving):
+	case err == nil && RemoveOwnerRefs(live, leaving):
 		return replaced
 	}
 	return err

@@ -35,10 +35,11 @@ func TestUndoOfARepairOfAClusterThatTheOperatorPaused(t *testing.T) {
 	}
 }
 
-// TestUndoKeepsTheOwnersOfWhatWasThere: a second restore adopts two workload clusters that own one
-// Secret, and is rolled back. The Secret would go with its last owner.
-func TestUndoKeepsTheOwnersOfWhatWasThere(t *testing.T) {
-	const secret = "Secret/n/both"
+const secretOfBoth = "Secret/n/both"
+
+// ownedByBoth is a restore that left two workload clusters paused, and a Secret that both own.
+func ownedByBoth(t *testing.T) *trial {
+	t.Helper()
 	x := newTrial(t, newMemory(t, "source", needsNamespace, realCluster("a"), realCluster("b"),
 		`{"kind":"Secret","metadata":{"namespace":"n","name":"both","ownerReferences":[
 			{"kind":"Cluster","name":"a"},{"kind":"Cluster","name":"b"}]},"data":{}}`),
@@ -47,6 +48,13 @@ func TestUndoKeepsTheOwnersOfWhatWasThere(t *testing.T) {
 	if _, err := x.run(t); err != nil {
 		t.Fatal(err)
 	}
+	return x
+}
+
+// TestUndoKeepsTheOwnersOfWhatWasThere: a second restore adopts two workload clusters that own one
+// Secret, and is rolled back. The Secret would go with its last owner.
+func TestUndoKeepsTheOwnersOfWhatWasThere(t *testing.T) {
+	x := ownedByBoth(t)
 	x.spec.NoRelease, x.hooks.BeforeRelease = false, dies
 	if _, err := x.again(t); err == nil {
 		t.Fatal("the second restore ended")
@@ -54,7 +62,7 @@ func TestUndoKeepsTheOwnersOfWhatWasThere(t *testing.T) {
 	if err := x.undo(t, &mortal{memory: x.target, writes: -1}); err != nil {
 		t.Fatal(err)
 	}
-	if owners := x.target.get(t, secret).GetOwnerReferences(); len(owners) != 2 {
+	if owners := x.target.get(t, secretOfBoth).GetOwnerReferences(); len(owners) != 2 {
 		t.Errorf("it is owned by %v", owners)
 	}
 }
