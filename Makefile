@@ -39,7 +39,7 @@ test-unit: $(TOOLS)/gotestsum ## no API server
 	GORACE=atexit_sleep_ms=50 $(GO_TEST) $(RACE) ./... && cd e2e && $(GO_TEST) $$(go list ./... | grep -v -e '/live' -e '/contract' -e '/lab$$')
 
 test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd; three packages at a time, each with servers of its own
-	GOGC=200 $(GO_TEST) -count=1 -p 3 -parallel 4 -ldflags=-w -tags api -timeout 60m -run '^TestAPI' $(API_FIRST) $(API_PACKAGES)
+	GOGC=200 $(GO_TEST) -count=1 -p 3 -parallel 4 -ldflags=-w -tags api -timeout 50m -run '^TestAPI' $(API_FIRST) $(API_PACKAGES)
 
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 20m -skip '^TestLong' ./live/...

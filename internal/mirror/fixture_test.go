@@ -14,6 +14,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
@@ -99,10 +100,18 @@ type host struct {
 
 func (f *fixture) host(name string) *host {
 	f.t.Helper()
-	h := &host{t: f.t, name: name, file: filepath.Join(f.t.TempDir(), "catalog.db"),
-		bucket: &flaky{Bucket: directory.New(f.dir)}}
+	b := &flaky{Bucket: directory.New(f.dir)}
+	h := f.hostIn(name, b)
+	h.bucket = b
+	return h
+}
+
+// hostIn is a host whose store is in a bucket.
+func (f *fixture) hostIn(name string, b bucket.Bucket) *host {
+	f.t.Helper()
+	h := &host{t: f.t, name: name, file: filepath.Join(f.t.TempDir(), "catalog.db")}
 	var err error
-	if h.st, err = store.Open(f.t.Context(), store.Options{Bucket: h.bucket, Keys: f.keys,
+	if h.st, err = store.Open(f.t.Context(), store.Options{Bucket: b, Keys: f.keys,
 		Create: true}); err != nil {
 		f.t.Fatal(err)
 	}

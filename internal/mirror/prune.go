@@ -41,14 +41,15 @@ func Prune(ctx context.Context, st *store.Store, now time.Time) (int, error) {
 
 // InUse returns the snapshots that operations may still read, by the id of the operation, as their
 // mirrors say. These may run on any host. An operation that names no snapshot may need those that
-// it took. Errors: those of a storage that does not answer, or that refuses to hand out a record.
+// it took. Errors: those of a storage that does not answer, or that does not hand out a record that
+// it lists.
 func InUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, error) {
-	list, err := List(ctx, st)
+	all, err := list(ctx, st)
 	if err != nil {
 		return nil, err
 	}
 	used := map[string]store.SnapshotID{}
-	for _, found := range list {
+	for _, found := range all {
 		if found.Problem != nil {
 			if found, err = newestReadable(ctx, st, found.ID); err != nil {
 				return nil, err
@@ -56,6 +57,31 @@ func InUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, e
 		}
 		if found.Seq > 0 && !found.Head.Final {
 			used[string(found.ID)] = store.SnapshotID(found.Head.Snapshot)
+		}
+	}
+	return used, nil
+}
+
+// HiddenInUse is InUse for the operations of which somebody hid the newest record, in a versioned
+// bucket, with a delete marker or by writing over it. It lists all versions of all records.
+func HiddenInUse(ctx context.Context, st *store.Store) (map[string]store.SnapshotID, error) {
+	hidden, err := st.HiddenOperations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("whether an operation whose records somebody hid needs a snapshot: %w",
+			err)
+	}
+	used := map[string]store.SnapshotID{}
+	for _, h := range hidden {
+		id := h.Key.Operation
+		if _, err := catalog.ParseOperationID(id); err != nil || h.Head.Final {
+			continue
+		}
+		shown, err := newestReadable(ctx, st, catalog.OperationID(id))
+		if err != nil {
+			return nil, err
+		}
+		if shown.Seq < h.Key.Seq {
+			used[id] = store.SnapshotID(h.Head.Snapshot)
 		}
 	}
 	return used, nil
@@ -75,8 +101,19 @@ func newestReadable(ctx context.Context, st *store.Store, id catalog.OperationID
 		if err == nil {
 			return Found{ID: id, Seq: key.Seq, Head: head}, nil
 		}
+		if store.IsMissing(err) {
+			gone, goneErr := st.OperationRecordGone(ctx, key)
+			if gone {
+				continue
+			}
+			if err = goneErr; err == nil {
+				err = &store.BucketError{Op: "get", Key: key.String(), Class: store.ErrUnreachable,
+					Err: errors.New("the storage lists it and does not find it"),
+					Tip: "run it again later; if it stays so, have the storage repair its index"}
+			}
+		}
 		if _, untrusted := errors.AsType[*store.TrustError](err); !untrusted &&
-			!store.IsUnusable(err) && !store.IsMissing(err) {
+			!store.IsUnusable(err) {
 			return Found{}, fmt.Errorf("whether operation %s needs a snapshot: %w", id, err)
 		}
 	}

@@ -2,8 +2,10 @@ package mirror
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 // TestPruneRemovesOnlyOldOperationsThatEndedForGood: an unfinished one, and a restore that is not
@@ -99,6 +102,88 @@ func TestInUseFailsWhereTheStorageRefusesARecord(t *testing.T) {
 	if used, err := InUse(t.Context(), a.st); !errors.Is(err, store.ErrDenied) {
 		t.Errorf("in use: %v, %v", used, err)
 	}
+	a.bucket.hidden = &bucket.Error{Op: "get", Class: bucket.ErrNotFound}
+	if used, err := InUse(t.Context(), a.st); !errors.Is(err, store.ErrUnreachable) {
+		t.Errorf("a record is listed and not found: %v, %v", used, err)
+	}
 	a.bucket.hidden = nil
 	a.end(j, catalog.Stopped)
+}
+
+// TestHiddenRecordsProtectTheirSnapshot: somebody hides the records of an operation, the newest
+// ones first, with delete markers or by writing over them. What is shown counts nevertheless, and
+// an operation whose newest record says that it ended for good needs nothing.
+func TestHiddenRecordsProtectTheirSnapshot(t *testing.T) {
+	for how, hide := range map[string]func(b *faultbucket.Versioned, key string){
+		"a marker": (*faultbucket.Versioned).Hide,
+		"junk":     func(b *faultbucket.Versioned, key string) { b.Overwrite(key, []byte("junk\n")) },
+		"junk below a marker": func(b *faultbucket.Versioned, key string) {
+			b.Overwrite(key, []byte("junk\n"))
+			b.Hide(key)
+		},
+	} {
+		b := faultbucket.NewVersioned()
+		a := newFixture(t).hostIn("a", b)
+		ids := map[catalog.State]string{}
+		for _, state := range []catalog.State{catalog.Stopped, catalog.Succeeded} {
+			j := a.begin("")
+			must(t, a.c.UpdateOperation(t.Context(), j.Operation(), func(op *catalog.Operation) {
+				op.SnapshotID = "snapshot-" + string(state)
+			}))
+			must(t, a.do(j, "release"))
+			a.end(j, state)
+			ids[state] = string(j.Operation())
+		}
+		used := func() map[string]store.SnapshotID {
+			shown, err := InUse(t.Context(), a.st)
+			must(t, err)
+			hidden, err := HiddenInUse(t.Context(), a.st)
+			must(t, err)
+			maps.Copy(shown, hidden)
+			return shown
+		}
+		stopped := b.Keys("operations/" + ids[catalog.Stopped] + "/")
+		ended := b.Keys("operations/" + ids[catalog.Succeeded] + "/")
+		if len(stopped) < 2 || len(ended) < 2 {
+			t.Fatalf("too few records: %v, %v", stopped, ended)
+		}
+		want := map[string]store.SnapshotID{ids[catalog.Stopped]: "snapshot-stopped"}
+		for i, key := range slices.Concat([]string{""}, reversed(stopped), reversed(ended)) {
+			if key != "" {
+				hide(b, key)
+			}
+			got := used()
+			delete(got, ids[catalog.Succeeded]) // while an earlier record is shown
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s over %d records, the last one %s (-want +got):\n%s", how, i, key, diff)
+			}
+		}
+		if diff := cmp.Diff(want, used()); diff != "" {
+			t.Errorf("%s over all records (-want +got):\n%s", how, diff)
+		}
+	}
+}
+
+// TestAPruneRemovesHiddenRecordsAsWell: otherwise what is left of an operation would say for ever
+// that it has not ended.
+func TestAPruneRemovesHiddenRecordsAsWell(t *testing.T) {
+	b := faultbucket.NewVersioned()
+	a := newFixture(t).hostIn("a", b)
+	j := a.begin("")
+	must(t, a.do(j, "release"))
+	must(t, a.do(j, "post-flight"))
+	a.end(j, catalog.Succeeded)
+	b.Hide(b.Keys("operations/")[0])
+	_, err := Prune(t.Context(), a.st, time.Now().Add(Retention+time.Hour))
+	must(t, err)
+	must(t, b.ListVersions(t.Context(), "operations/", func(key string, _ []bucket.Version) error {
+		t.Errorf("%s is left", key)
+		return nil
+	}))
+}
+
+func reversed(list []string) []string {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
 }

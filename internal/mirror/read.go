@@ -30,6 +30,15 @@ type Found struct {
 
 // List returns the operations that have a mirror in a store, newest first. It needs no identity.
 func List(ctx context.Context, st *store.Store) ([]Found, error) {
+	found, err := list(ctx, st)
+	return slices.DeleteFunc(found, func(f Found) bool {
+		return errors.Is(f.Problem, store.ErrNotFound) // removed since it was listed
+	}), err
+}
+
+// list returns what List does, and also the operations whose newest record was listed and not
+// found.
+func list(ctx context.Context, st *store.Store) ([]Found, error) {
 	ids, err := st.Operations(ctx)
 	if err != nil {
 		return nil, err
@@ -51,7 +60,7 @@ func List(ctx context.Context, st *store.Store) ([]Found, error) {
 	}
 	found = slices.DeleteFunc(found, func(f Found) bool {
 		_, err := catalog.ParseOperationID(string(f.ID))
-		return err != nil || errors.Is(f.Problem, store.ErrNotFound) // removed since it was listed
+		return err != nil
 	})
 	slices.SortFunc(found, func(a, b Found) int { return strings.Compare(string(b.ID), string(a.ID)) })
 	return found, nil

@@ -193,7 +193,15 @@ func (m *run) handedOverAndChanged(ctx context.Context, b *batch, v *sourceCaptu
 	units map[string]string, err error) {
 	units = map[string]string{}
 	for _, u := range b.Copy.Units {
-		if u.Blocked || m.over(u.Name) || m.accepted[u.Name] {
+		if u.Blocked || m.over(u.Name) {
+			continue
+		}
+		release, err := m.Journal.State(ctx, releaseStep(u.Name))
+		if err != nil {
+			return nil, err
+		}
+		accepted := m.accepted[u.Name]
+		if accepted && release == catalog.StepDone { // nothing of its contents is read any more
 			continue
 		}
 		if passed, err := u.Passed(ctx, m.Journal); err != nil {
@@ -201,7 +209,7 @@ func (m *run) handedOverAndChanged(ctx context.Context, b *batch, v *sourceCaptu
 		} else if passed {
 			continue
 		}
-		why, err := m.changedSince(b, u, v)
+		why, err := m.changedSince(b, u, v, accepted && release != "")
 		if err != nil {
 			return nil, err
 		}
@@ -227,21 +235,27 @@ func (m *run) handedOverAndChanged(ctx context.Context, b *batch, v *sourceCaptu
 }
 
 // changedSince says which object of a unit is not on the source as it was copied; "" when all are.
-// What controllers write is no change.
-func (m *run) changedSince(b *batch, u restore.Unit, v *sourceCapture) (string, error) {
+// What controllers write is no change. An object that is bound to the Cluster counts as changed by
+// any write, since no pause stops its controller. onlyGone is for a unit that was released once and
+// is accepted, which is not compared any more: what is there can be read.
+func (m *run) changedSince(b *batch, u restore.Unit, v *sourceCapture, onlyGone bool) (string,
+	error) {
 	cluster, err := clusterRef(u.Name)
 	if err != nil || v.graph.Node(cluster) == nil {
 		return cluster.String() + " is gone", err
 	}
 	for _, o := range u.Objects {
 		was, n := b.Source[o.Ref.String()], v.graph.Node(o.Ref)
+		bound := was.UID != "" && m.Rows.Row(o.GroupKind()).BoundToCluster
 		switch {
-		case o.Action == restore.Skip || was.Desired == "":
+		case o.Action == restore.Skip || was.Desired == "" && !bound:
 			continue
 		case n == nil:
 			return o.Ref.String() + " is gone", nil
-		case n.UID == was.UID && n.ResourceVersion == was.ResourceVersion:
+		case onlyGone, n.UID == was.UID && n.ResourceVersion == was.ResourceVersion:
 			continue
+		case bound:
+			return o.Ref.String() + " was changed", nil
 		}
 		live, err := decode(v.contents, o.Ref)
 		if err != nil {

@@ -18,12 +18,18 @@ import (
 // unitState returns the state of a unit in the newest operation.
 func (fx *fixture) unitState(unit string) catalog.UnitState {
 	fx.t.Helper()
+	return fx.newest().Units[fx.namespace+"/"+unit]
+}
+
+// newest returns the newest operation.
+func (fx *fixture) newest() catalog.Operation {
+	fx.t.Helper()
 	c, err := fx.order(doResume).openCatalog(fx.t.Context())
 	must(fx.t, err)
 	ops, err := c.Operations(fx.t.Context(), catalog.OperationFilter{Limit: 1})
 	must(fx.t, err)
 	must(fx.t, c.Close())
-	return ops[0].Units[fx.namespace+"/"+unit]
+	return ops[0]
 }
 
 // TestAPIMoveOfWhatIsDeletedOnTheSource: somebody deletes a workload cluster of the source while it

@@ -149,11 +149,28 @@ func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
 	t.Run("after an interrupt, and a rollback that failed", func(t *testing.T) {
 		stop := fx.watch()
 		fx.interruptBesideHandOver(unit, pausedUnit)
+		undoes := func(r catalog.StepRecord) bool {
+			return r.State == catalog.StepUndoing && r.Step.Phase == "pause" &&
+				strings.HasSuffix(r.Step.Unit, unit)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err := carryOut(ctx, fx.order(doRollback), func(_ context.Context,
+			r catalog.StepRecord) error {
+			if undoes(r) {
+				cancel()
+				return context.Canceled
+			}
+			return nil
+		})
+		must(t, err)
+		if !fx.newest().Back {
+			t.Error("a rollback that was stopped would be resumed forward")
+		}
 		// The rollback removes the copy, and cannot unpause the source.
 		e := fx.carryOut(fx.order(doRollback), catalog.Failed, func(_ context.Context,
 			r catalog.StepRecord) error {
-			if r.State == catalog.StepUndoing && r.Step.Phase == "pause" &&
-				strings.HasSuffix(r.Step.Unit, unit) {
+			if undoes(r) {
 				return errors.New("no answer")
 			}
 			return nil

@@ -160,7 +160,9 @@ func (m *run) lateWrites(ctx context.Context, b *batch, units []restore.Unit,
 	for _, u := range units {
 		retiring, err := m.Journal.State(ctx, retireStep(u.Name))
 		if err != nil {
+			mu.Lock() // reads of earlier units go on
 			errs[u.Name] = err
+			mu.Unlock()
 			continue
 		}
 		for _, o := range u.Objects {

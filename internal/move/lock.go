@@ -103,24 +103,26 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	if err != nil {
 		return err
 	}
-	again := false
+	again := false // true from then on: what is tried again may have taken effect, its answer lost
 	err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 		if err := m.mayWrite(unit, u); err != nil {
 			return false, err
 		}
 		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-		if again = !paused || !capi.PausedByUs(u.Object); again && !forward {
+		ended := !paused || !capi.PausedByUs(u.Object)
+		if ended && !forward {
 			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
 		}
+		again = again || ended
 		held := u.GetAnnotations()[capi.AnnotationOperation]
 		capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
-		if again {
+		if ended {
 			m.Rows.Pause(u.Object)
 			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
 				return false, err
 			}
 		}
-		return again || held != m.lock(), nil
+		return ended || held != m.lock(), nil
 	})
 	if err != nil || !again {
 		return err

@@ -152,7 +152,7 @@ func Rollback(ctx context.Context, o Options, stored *StoredPlan) error {
 		return err
 	}
 	err := watched(ctx, o, true, func() error { return rollBack(ctx, o, stored) })
-	if _, forward := errors.AsType[*ForwardError](err); forward {
+	if _, forward := errors.AsType[*ForwardError](err); forward && ctx.Err() == nil {
 		return errors.Join(err, o.setDirection(ctx, false)) // the rest can only go forward
 	}
 	return err

@@ -126,38 +126,10 @@ func (m *run) pausedPools(ctx context.Context) (map[string]bool, error) {
 	return paused, nil
 }
 
-// anyMoved reports whether one of units was moved: by this operation, which has retired it, or by
-// another one, by its ownership record, which may not have retired it yet. Where a move records no
-// owners, or there is no store to ask, one that is gone from the source is taken for moved.
+// anyMoved reports whether one of units was moved since the plan (movedSince).
 func (m *run) anyMoved(ctx context.Context, units []string) (bool, error) {
-	gone := false
-	for _, unit := range units {
-		if m.results.retired[unit] {
-			return true, nil
-		}
-		ref, err := clusterRef(unit)
-		if err != nil {
-			return false, err
-		}
-		live, err := on(ctx, m.Source, ref)
-		if err != nil {
-			return false, err
-		}
-		gone = gone || live == nil
-	}
-	if m.Store == nil || m.Plan.Spec.NoFence {
-		return gone, nil
-	}
-	owners, err := m.ownersOf(ctx, units)
-	if err != nil {
-		return false, err
-	}
-	for _, r := range owners {
-		if r.Trusted && r.By.UID != m.Plan.Source.UID {
-			return true, nil
-		}
-	}
-	return false, nil
+	moved, err := m.movedSince(ctx, units)
+	return len(moved) > 0, err
 }
 
 // reportPools reports the pools that are paused on the source when a run ends, and why, and those

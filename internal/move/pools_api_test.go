@@ -59,7 +59,7 @@ func (fx *fixture) makePool() object.Ref {
 // testPoolOfThree: three workload clusters have addresses of one pool. When the first
 // one is retired, the source does not know its address any more. So the pool gives none there from
 // before the first pause, also when the rest is rolled back then; the next move releases it on the
-// target. A resume pauses it again when somebody has ended its pause.
+// target. A resume pauses it again when somebody has ended its pause, before it retires a user.
 func testPoolOfThree(t *testing.T) {
 	t.Helper()
 	t.Parallel()
@@ -106,7 +106,23 @@ func testPoolOfThree(t *testing.T) {
 	if e = fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil); !paused(fx.at) {
 		t.Errorf("a rollback has ended the pause of the first move; warnings: %q", e.Warnings)
 	}
-	fx.carryOut(fx.order(doMove), catalog.Succeeded, nil)
+	retiring := func(fn func() error) func(context.Context, catalog.StepRecord) error {
+		return fx.whenOnce(poolUnits[1], "retire", catalog.StepBegun, fn)
+	}
+	fx.carryOut(fx.order(doMove), catalog.Failed, retiring(func() error {
+		return errors.New("the run ends here")
+	}))
+	fx.change(fx.at, pool, func(u *unstructured.Unstructured) {
+		capi.Unannotate(u.Object, capi.AnnotationPaused)
+	})
+	atWork := true
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, retiring(func() error {
+		atWork = !paused(fx.at)
+		return nil
+	}))
+	if atWork {
+		t.Error("the pool is at work on the source when a resume retires one of its users")
+	}
 	if fx.live(fx.at)[pool] != nil || paused(1-fx.at) {
 		t.Errorf("after the second move the pool is on the source: %t, paused on the target: %t",
 			fx.live(fx.at)[pool] != nil, paused(1-fx.at))

@@ -41,7 +41,7 @@ func TestPoolsThatAMovePauses(t *testing.T) {
 
 // TestI1AUserOfAPoolWasMoved: by this operation, or by another one, which may not have retired it
 // yet. What is gone from the source is taken for moved when there is no store to ask, or nothing is
-// recorded there, and else its ownership record decides.
+// recorded there, and else its ownership record decides, if it was written since the plan.
 func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 	st, _ := newStore(t)
 	for unit, to := range map[string]string{"away": "other", "back": "source", "handed": "other"} {
@@ -84,7 +84,12 @@ func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 			}
 		}
 	}
-	m.Store, m.Plan.Spec.NoFence = st, true
+	m.Store = st
+	m.Plan.Epochs = map[string]int64{"id-away": 1}
+	if moved, err := m.anyMoved(t.Context(), []string{"ns/away"}); err != nil || moved {
+		t.Errorf("by the record that the plan knew: moved %t, %v", moved, err)
+	}
+	m.Plan.Epochs, m.Plan.Spec.NoFence = nil, true
 	if moved, err := m.anyMoved(t.Context(), []string{"ns/back"}); err != nil || !moved {
 		t.Errorf("of a move that records nothing: moved %t, %v", moved, err)
 	}

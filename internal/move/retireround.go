@@ -183,6 +183,9 @@ func (m *run) retireRound(ctx context.Context) {
 	m.armLeaving(ctx, round)
 	began, listed := time.Now(), time.Now()
 	err := task.Call(func() error {
+		if err := m.pausePools(ctx); err != nil { // when it failed as the run began
+			return err
+		}
 		blocked, err := m.lookBeforeRetirement(ctx, round)
 		listed = time.Now()
 		if err != nil {

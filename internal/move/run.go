@@ -168,6 +168,11 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	if err := m.suspendGitOps(ctx); err != nil {
 		return err
 	}
+	if len(m.batches) > 0 { // else nothing of a pool is moved yet
+		if err := m.pausePools(ctx); err != nil {
+			m.fail(ctx, "", err) // what is handed over is released; no unit is retired
+		}
+	}
 	if err := m.finishGiveBacks(ctx); err != nil {
 		return err
 	}

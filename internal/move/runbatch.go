@@ -154,22 +154,22 @@ func (m *run) arrive(u restore.Unit, point map[string]bool, at *meeting) {
 // lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is
 // no error once it is handed over: nobody reconciles it there.
 func (m *run) lockAgain(ctx context.Context, u restore.Unit) error {
-	handedOver, err := m.Journal.State(ctx, handOverStep(u.Name))
+	// By the record as well: a run may have died before it journaled its hand-over.
+	by, err := m.handedOverBy(ctx, u)
 	if err != nil {
 		return err
 	}
-	err = m.holdLock(ctx, u.Name, handedOver == catalog.StepDone)
+	err = m.holdLock(ctx, u.Name, by == m.Operation)
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	if goneErr := m.checkGone(ctx, u.Name, err); goneErr != nil {
 		return goneErr
 	}
-	by, err := m.handedOverBy(ctx, u)
-	if err == nil && by != m.Operation {
-		err = GoneError{}
+	if by != m.Operation {
+		return GoneError{}
 	}
-	return err
+	return nil
 }
 
 func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {

@@ -198,6 +198,7 @@ const (
 	CodePolicyNotArmed      Code = "policy-not-armed"
 	CodePolicyNotLifted     Code = "policy-not-lifted"
 	CodeCameBack            Code = "came-back"
+	CodeOwnersAway          Code = "owners-away"
 	CodeFenceUnacknowledged Code = "fence-unacknowledged"
 )
 

@@ -231,6 +231,12 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 				"not needed any more.",
 		},
 		{
+			Code: CodeOwnersAway, Area: AreaMgmt, Severities: []Severity{Error},
+			Meaning: "The store of the ownership records does not answer, is missing or denies access: " +
+				"which workload clusters belong to another management cluster is not known.",
+			Next: "Mend the cause that the message names, and check again before you unpause anything.",
+		},
+		{
 			Code: CodeFenceUnacknowledged, Area: AreaMgmt, Severities: []Severity{Error, Warning},
 			Forceable: true, ForcedIn: Restores,
 			Meaning: "The Cluster is fenced, but controllers of the management cluster have not " +

@@ -37,12 +37,27 @@ func (s *Snapshot) taken() time.Time {
 	return s.Key.Time
 }
 
+// expires returns when an envelope that was read expires; zero when it does not. The storage
+// receives it at most store.MaxRun after the time that it states. Where it was later, the clock
+// of the writer was behind, and its lifetime counts from when it was received. What a copy
+// receives may be of any age.
+func (s *Snapshot) expires(st *store.Store) time.Time {
+	at := s.Envelope.Expires
+	if behind := s.Modified.Sub(s.Key.Time); !at.IsZero() && behind > store.MaxRun &&
+		st.Origin() == "" {
+		at = at.Add(behind)
+	}
+	return at
+}
+
 // inventory is one listing of a store, and what is known about its snapshots from elsewhere.
 type inventory struct {
 	began     time.Time  // before the listing, by our clock
 	snapshots []Snapshot // by source, newest first
 	pins      map[store.EnvelopeKey]Reason
 	used      map[string]store.SnapshotID // by operation
+	// hiddenUsed is used of operations whose records somebody hid.
+	hiddenUsed map[string]store.SnapshotID
 }
 
 // newInventory lists the snapshots of all sources, their pins, and the operations that need them.
@@ -57,7 +72,10 @@ func newInventory(ctx context.Context, o *Options, earlier []Snapshot) (*invento
 	if inv.pins, err = readPins(ctx, o.Store); err != nil {
 		return nil, err
 	}
-	inv.used, err = o.InUse(ctx)
+	if inv.used, err = o.InUse(ctx); err != nil {
+		return nil, err
+	}
+	inv.hiddenUsed, err = o.HiddenInUse(ctx) // after the others: one may be hidden meanwhile
 	return inv, err
 }
 

@@ -20,6 +20,8 @@ func mandatoryReasons(o *Options, inv *inventory, list []Verdict, now time.Time)
 		}
 		if operation := neededBy(inv.used, v); operation != "" {
 			v.retain(Reason{InUse, operation})
+		} else if operation = neededBy(inv.hiddenUsed, v); operation != "" {
+			v.retain(Reason{InUse, operation + ", though somebody hid its records"})
 		}
 		switch {
 		case v.usable(o.Store):

@@ -52,7 +52,9 @@ type Options struct {
 	// InUse returns the snapshots that operations need, by the ids of the operations; nil means none.
 	// It is called for each inventory, and again right before each envelope is removed.
 	InUse func(context.Context) (map[string]store.SnapshotID, error)
-	Now   func() time.Time
+	// HiddenInUse is InUse for operations whose records somebody hid. It is called for each inventory.
+	HiddenInUse func(context.Context) (map[string]store.SnapshotID, error)
+	Now         func() time.Time
 	// Step runs fn, which deletes; nil calls it.
 	Step func(name string, fn func() error) error
 	// Progress receives what is counted, how far it is, and the total or 0.
@@ -95,8 +97,12 @@ func (o *Options) applyDefaults() error {
 	if o.Verified == nil {
 		o.Verified = func(store.EnvelopeKey) bool { return false }
 	}
+	none := func(context.Context) (map[string]store.SnapshotID, error) { return nil, nil }
 	if o.InUse == nil {
-		o.InUse = func(context.Context) (map[string]store.SnapshotID, error) { return nil, nil }
+		o.InUse = none
+	}
+	if o.HiddenInUse == nil {
+		o.HiddenInUse = none
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -17,11 +17,25 @@ type excluded struct {
 	on   []string          // the UIDs of the management clusters
 	// forward: self releases or hands over, so that only rollbacks count.
 	forward bool
+	// byItself: no operator asked for this resume. self is the operation as it was when its plan was
+	// read; an operator may have imported it from another host since, or turned it back.
+	byItself bool
 }
 
 // check returns an *Error for a run that is excluded and under way. It is called before anything is
 // prepared, and once more as the run begins (beginRun): two may be prepared at the same time.
 func (e excluded) check(ctx context.Context, c *catalog.Catalog) error {
+	if e.byItself {
+		now, err := c.Operation(ctx, e.self.ID)
+		if err != nil {
+			return err
+		}
+		if !resumable(now) || now.Back != e.self.Back {
+			return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("operation %s is not as it was "+
+				"when its plan was read: somebody resumed it or turned it back", e.self.ID),
+				Hint: "look at the operation, and resume it or roll it back"}
+		}
+	}
 	if len(e.on) == 0 {
 		return nil
 	}

@@ -49,7 +49,7 @@ func TestNoRestoreOrMoveBesideARollback(t *testing.T) {
 		}
 		for back, want := range map[bool]bool{true: tt.begin, false: tt.undo} {
 			self := catalog.Operation{Kind: catalog.KindRestore}
-			err := excluded{self, []string{"next"}, back}.check(ctx, c)
+			err := excluded{self: self, on: []string{"next"}, forward: back}.check(ctx, c)
 			if refused := ExitCode(err) == ExitHeld; refused != want || !refused && err != nil {
 				t.Errorf("%s: refused %v (only rollbacks count: %v): %v", tt.name, refused, back, err)
 			}
@@ -58,7 +58,7 @@ func TestNoRestoreOrMoveBesideARollback(t *testing.T) {
 			t.Errorf("%s: refused by itself: %v", tt.name, err)
 		}
 		move := catalog.Operation{Kind: catalog.KindMove}
-		err = excluded{move, []string{"next"}, true}.check(ctx, c)
+		err = excluded{self: move, on: []string{"next"}, forward: true}.check(ctx, c)
 		if (err != nil) != (tt.begin && tt.kind == catalog.KindRestore) {
 			t.Errorf("%s: a move beside it: %v", tt.name, err)
 		}
@@ -104,5 +104,50 @@ func TestRunThatIsExcludedDoesNotBegin(t *testing.T) {
 	again, err := begin(func(context.Context, *catalog.Journal) error { return nil })
 	if err != nil || again.Wait() != nil {
 		t.Errorf("after it: %v", err)
+	}
+}
+
+// TestADaemonResumesOnlyWhatIsAsItWas: while it waits for a side, an operator may begin a rollback
+// that fails, or import what another host has done.
+func TestADaemonResumesOnlyWhatIsAsItWas(t *testing.T) {
+	m := newMirroredHosts(t)
+	s, c, st := m.host()
+	try := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		changes func(id catalog.OperationID) error
+		refused bool
+	}{
+		"as it was": {func(catalog.OperationID) error { return nil }, false},
+		"turned back": {func(id catalog.OperationID) error {
+			return c.UpdateOperation(t.Context(), id, func(op *catalog.Operation) { op.Back = true })
+		}, true},
+		"imported": {func(id catalog.OperationID) error {
+			_, err := c.SetState(t.Context(), id, catalog.Stopped,
+				catalog.Outcome{Cause: catalog.StopElsewhere})
+			return err
+		}, true},
+	} {
+		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove})
+		try(err)
+		_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
+		try(err)
+		self, err := c.SetState(t.Context(), op.ID, catalog.Stopped,
+			catalog.Outcome{Cause: catalog.StopDaemonEnded})
+		try(err)
+		try(tt.changes(op.ID))
+		run, err := s.startMirrored(t.Context(), c, op.ID, mirrorTo{store: st,
+			others: excluded{self: self, byItself: true}},
+			func(context.Context, *catalog.Journal) error { return nil })
+		if refused := err != nil && classify(err).Reason == ReasonIncomplete; refused != tt.refused {
+			t.Errorf("%s: refused %t: %v", name, refused, err)
+		}
+		if err == nil {
+			try(run.Wait())
+		}
 	}
 }

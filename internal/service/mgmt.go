@@ -162,9 +162,9 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	if err != nil {
 		return nil, err
 	}
-	st, err := m.s.ownersStore(ctx, req.GetLocation())
-	if err != nil {
-		return nil, err
+	st, away := m.s.ownersStore(ctx, req.GetLocation())
+	if away != nil && !isStoreAway(away) {
+		return nil, away
 	}
 	v, err := readMgmt(ctx, o)
 	if ctx.Err() != nil {
@@ -173,7 +173,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	findings := []object.Finding{{Severity: object.Error, Code: object.CodeUnreachable}}
 	if err != nil {
 		findings[0].Message, findings[0].Hint = err.Error(), hint(err)
-	} else if findings, err = m.s.checkMgmt(ctx, v, st); err != nil {
+	} else if findings, err = m.s.checkMgmt(ctx, v, st, away); err != nil {
 		return nil, err
 	}
 	resp := &mgmtv1.CheckMgmtResponse{Mgmt: v.proto}
@@ -184,13 +184,14 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 }
 
 // checkMgmt runs the checks of one management cluster and returns the findings, the worst first.
-func (s *Server) checkMgmt(ctx context.Context, v mgmtView, st *store.Store) ([]object.Finding,
-	error) {
+// away says why the store of the ownership records cannot be used.
+func (s *Server) checkMgmt(ctx context.Context, v mgmtView, st *store.Store, away error) (
+	[]object.Finding, error) {
 	c, _, err := s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	k := &mgmtCheck{mgmtView: v, store: st, catalog: c, rows: s.cfg.Rows}
+	k := &mgmtCheck{mgmtView: v, store: st, away: away, catalog: c, rows: s.cfg.Rows}
 	if last, ok := s.fences.last(v.proto.GetName()); ok {
 		k.cameBack = &last
 	}
@@ -263,6 +264,7 @@ func (s *Server) ownersStores(ctx context.Context, location string) ([]*store.St
 type mgmtCheck struct {
 	mgmtView
 	store   *store.Store     // nil when there is none
+	away    error            // why the store cannot be used; nil when it can, or there is none
 	catalog *catalog.Catalog // nil when another process holds it
 	rows    *capi.Table
 	// cameBack is the last time that this daemon fenced workload clusters there; nil for never.

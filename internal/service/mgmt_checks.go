@@ -177,12 +177,22 @@ func unitOf(w workload) string {
 }
 
 // checkOwnership reports Clusters that belong to another management cluster by the ownership
-// records of the store.
+// records of the store. When these cannot be read, it reports that: the other checks need no store.
 func checkOwnership(ctx context.Context, k *mgmtCheck) error {
-	if k.store == nil || len(k.workloads) == 0 {
+	if k.store == nil && k.away == nil || len(k.workloads) == 0 {
 		return nil
 	}
-	records, err := ownership.Owners(ctx, k.store)
+	var records map[string]ownership.Record
+	err := k.away
+	if err == nil {
+		records, err = ownership.Owners(ctx, k.store)
+	}
+	if isStoreAway(err) && ctx.Err() == nil {
+		k.add(object.Finding{Severity: object.Error, Code: object.CodeOwnersAway,
+			Message: "which workload clusters belong to another management cluster is not known: " +
+				err.Error(), Hint: cmp.Or(hint(err), "check again when the store can be read")})
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,7 +9,36 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
+
+// TestTheChecksThatNeedNoStoreGoOnWithoutIt: what the records would say is reported as unknown.
+func TestTheChecksThatNeedNoStoreGoOnWithoutIt(t *testing.T) {
+	away := &store.BucketError{Op: "list", Class: store.ErrUnreachable, Err: errors.New("no route")}
+	for name, tt := range map[string]struct {
+		away error
+		want string
+	}{
+		"there is none": {nil, ""}, "no answer": {away, string(object.CodeOwnersAway)},
+		"gone": {&goneError{place: "/mnt/a"}, string(object.CodeOwnersAway)},
+	} {
+		k := &mgmtCheck{mgmtView: mgmtView{workloads: []workload{{}}}, away: tt.away}
+		if err := checkOwnership(t.Context(), k); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got string
+		for _, f := range k.findings {
+			got += string(f.Code)
+			if f.Severity != object.Error || f.Hint == "" {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
 
 // TestMgmtCheckFindsTheMarksOfOperations: the lock of a move, the mark of an earlier version, and
 // the field manager of a restore, which stays on a released copy and then says nothing.

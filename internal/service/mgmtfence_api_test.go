@@ -263,6 +263,14 @@ func TestAPIFenceOfASelectionPausesItWithAnyOwner(t *testing.T) {
 	if !isStoreAway(err) {
 		t.Errorf("by records that are not there: %v", err)
 	}
+	check, err := (&mgmtService{s: f.s}).CheckMgmt(t.Context(),
+		&mgmtv1.CheckMgmtRequest{Name: servers.Options(0).Name})
+	must(t, err)
+	if !slices.ContainsFunc(check.GetFindings(), func(f *mgmtv1.Finding) bool {
+		return object.Code(f.GetCode()) == object.CodeOwnersAway
+	}) {
+		t.Errorf("a check without the store finds %v", check.GetFindings())
+	}
 	must(t, os.Rename(dir+"-away", dir))
 	resp := f.fence(&mgmtv1.FenceMgmtRequest{Selection: &mgmtv1.Selection{
 		Workloads: []string{f.name(units[0]), f.name(units[1])}}})

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,7 +173,8 @@ func (s *Server) mirroredIn(ctx context.Context, l *Location) ([]mirror.Found, e
 }
 
 // findMirrored finds the operation of this id, or beginning of one, in the mirrors of all
-// locations. notFound is the error when there is none.
+// locations. notFound is the error when there is none. A location that cannot be read is an error
+// only where it may have another operation with this beginning, or the one that is searched.
 func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (*Location,
 	mirror.Found, error) {
 	if ref == "" || ref == latest || len(s.cfg.Locations) == 0 {
@@ -184,13 +186,14 @@ func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (
 	}
 	var at *Location
 	var first mirror.Found
+	var unread error
 	for _, l := range locations {
 		if l.Store.URL == "" && l.Store.S3 == nil {
 			continue // standalone, no store is named
 		}
 		list, err := s.mirroredIn(ctx, l)
-		if err != nil {
-			return nil, mirror.Found{}, err
+		if unread = cmp.Or(unread, err); err != nil {
+			continue
 		}
 		for _, found := range list {
 			switch {
@@ -204,6 +207,10 @@ func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (
 				at, first = l, found
 			}
 		}
+	}
+	_, notWhole := catalog.ParseOperationID(ref)
+	if unread != nil && (at == nil || notWhole != nil) {
+		return nil, mirror.Found{}, unread
 	}
 	if at == nil {
 		return nil, mirror.Found{}, notFound

@@ -263,3 +263,33 @@ func TestListShowsThatAnotherHostHasGoneOn(t *testing.T) {
 		t.Errorf("after the take-over: %v", op)
 	}
 }
+
+// TestAnOperationIsFoundBesideALocationThatCannotBeRead: the host of a move is lost, and so is
+// one of the locations that this host has as well. A beginning of an id may be that of an
+// operation there.
+func TestAnOperationIsFoundBesideALocationThatCannotBeRead(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	id := newMirroredRun(t, c, st)
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
+		j *catalog.Journal) error {
+		return doStep(ctx, j, "pause")
+	})
+	if err != nil || run.Wait() != nil {
+		t.Fatal(err)
+	}
+	b, _, _ := m.host()
+	lost := m.location
+	lost.Name, lost.Store.TrustedKeyFiles = "lost", []string{"/no/such/key"}
+	b.cfg.Locations = append([]Location{lost}, b.cfg.Locations...)
+	_, found, err := b.findMirrored(t.Context(), string(id), errors.New("there is none"))
+	if err != nil || found.ID != id {
+		t.Errorf("by its id: %q, %v", found.ID, err)
+	}
+	for _, ref := range []string{string(id)[:6], "0123456789ab"} {
+		_, found, err := b.findMirrored(t.Context(), ref, errors.New("there is none"))
+		if err == nil || !strings.Contains(err.Error(), "/no/such/key") {
+			t.Errorf("by %q: %q, %v", ref, found.ID, err)
+		}
+	}
+}

@@ -37,6 +37,15 @@ func TestAPIDaemonResumesTheMoveOfItsPredecessor(t *testing.T) {
 			s := f.daemon()
 			t.Cleanup(func() { must(t, s.Close()) })
 			must(t, s.Open(t.Context()))
+			c, err := s.openCatalog(t.Context())
+			must(t, err)
+			op, err := findOperation(t.Context(), c, id)
+			must(t, err)
+			op.Back = true // as it was read before an operator turned it forward
+			_, err = s.resumeOperation(t.Context(), c, op, resumption{byItself: true})
+			if err == nil || classify(err).Reason != ReasonIncomplete {
+				t.Errorf("resumed in a direction that it has no more: %v", err)
+			}
 			must(t, s.Start(t.Context()))
 			f.await(s, id, catalog.Succeeded)
 			f.checkOn(1)

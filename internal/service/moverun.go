@@ -107,7 +107,8 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}
-	others := excluded{self: op, on: []string{op.Source.UID, op.Target.UID}, forward: !back}
+	others := excluded{self: op, on: []string{op.Source.UID, op.Target.UID}, forward: !back,
+		byItself: how.byItself}
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/verify"
@@ -112,6 +113,9 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
 	o.InUse = func(ctx context.Context) (map[string]store.SnapshotID, error) {
 		return snapshotsInUse(ctx, c, o.Store)
+	}
+	o.HiddenInUse = func(ctx context.Context) (map[string]store.SnapshotID, error) {
+		return mirror.HiddenInUse(ctx, o.Store)
 	}
 	return c, &pruneRun{location: l, options: o}, nil
 }

@@ -145,7 +145,7 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 		if err != nil || !now.Updated.Equal(op.Updated) {
 			return // an operator resumed or stopped it
 		}
-		if _, err = s.resumeOperation(ctx, c, now, resumption{}); err == nil {
+		if _, err = s.resumeOperation(ctx, c, now, resumption{byItself: true}); err == nil {
 			log.Info("operation resumed")
 			return
 		}
@@ -188,6 +188,8 @@ type resumption struct {
 	modifiers *modify.Document // as identity
 	// giveUp: go on although the mirror takes no more records.
 	giveUp bool
+	// byItself: no operator asked for it.
+	byItself bool
 	// withoutSource: the source of a move does not answer.
 	withoutSource bool
 	// withoutTarget: the target of a move does not answer. goWithoutStore: the operator lets the

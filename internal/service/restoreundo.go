@@ -64,7 +64,7 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 			return nil, err
 		}
 	}
-	others := excluded{self: op, on: []string{u.target.UID()}}
+	others := excluded{self: op, on: []string{u.target.UID()}, byItself: how.byItself}
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
 package store
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,12 +140,19 @@ func (s *Store) operationRecords(ctx context.Context, prefix string) ([]Operatio
 	return keys, err
 }
 
+// OperationRecordGone reports whether a record that was listed no longer exists, as SnapshotGone
+// does.
+func (s *Store) OperationRecordGone(ctx context.Context, k OperationRecordKey) (bool, error) {
+	k.Plain = !s.Encrypted()
+	return s.gone(ctx, k.String())
+}
+
 // GetOperationHead returns the head of a record. It needs no identity. The head must be signed by
 // a trusted key: otherwise a *TrustError. A caller that opened a plain store as such, and without
 // trusted keys, vouches for what is in it. Other errors: ErrNotFound, *CorruptError, *FormatError,
 // ErrForeign.
-func (s *Store) GetOperationHead(ctx context.Context, k OperationRecordKey) (head OperationHead,
-	err error) {
+func (s *Store) GetOperationHead(ctx context.Context, k OperationRecordKey) (OperationHead,
+	error) {
 	k.Plain = !s.Encrypted()
 	if err := k.Validate(); err != nil {
 		return OperationHead{}, fmt.Errorf("read operation record: %w", err)
@@ -154,9 +161,8 @@ func (s *Store) GetOperationHead(ctx context.Context, k OperationRecordKey) (hea
 	if err != nil {
 		return OperationHead{}, err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	line, err := bufio.NewReader(io.LimitReader(r, maxHead+1)).ReadBytes('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	line, err := readHead(r)
+	if err != nil {
 		return OperationHead{}, err
 	}
 	o, err := s.openOperationHead(k.String(), line)
@@ -223,11 +229,25 @@ func (s *Store) openOperationHead(key string, line []byte) (record.Operation, er
 // RemoveOperation removes the records of an operation, oldest first: a removal that ends halfway
 // leaves the newest one, which says that the operation is final. The caller has made sure of that
 // for the record with the number newest; nothing is removed when there is a newer one, since the
-// operation has begun again. It returns how many are gone.
+// operation has begun again. Records that somebody hid go with the others. It returns how many are
+// gone.
 func (s *Store) RemoveOperation(ctx context.Context, operation string, newest int64) (int, error) {
 	keys, err := s.OperationRecords(ctx, operation)
-	if err != nil || len(keys) > 0 && keys[len(keys)-1].Seq > newest {
+	if err != nil || len(keys) == 0 {
 		return 0, err
+	}
+	if err := s.overlaid(ctx, layout.OperationFolder+operation+"/", func(_ bucket.Versioned,
+		key string, _ []bucket.Version) error {
+		if k, ok := record.ParseOperationKey(key); ok && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	slices.SortFunc(keys, func(a, b OperationRecordKey) int { return cmp.Compare(a.Seq, b.Seq) })
+	if keys[len(keys)-1].Seq > newest {
+		return 0, nil
 	}
 	for i, k := range keys {
 		if err := s.remove(ctx, k.String()); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -86,33 +85,6 @@ func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, 
 		}
 		return nil
 	})
-	return pins, err
-}
-
-// HiddenPins lists the snapshots whose pins somebody hid with a delete marker in a versioned
-// bucket. RemovePin removes all versions of a pin, so that what is below a marker was not unpinned.
-// None in a bucket without versions, or with credentials that may not list them.
-func (s *Store) HiddenPins(ctx context.Context) (map[EnvelopeKey]bool, error) {
-	pins := map[EnvelopeKey]bool{}
-	b, ok := s.bucket.(bucket.Repairer)
-	if !ok {
-		return pins, nil
-	}
-	versioned, err := b.HasVersions(ctx)
-	if err == nil && versioned {
-		err = b.ListVersions(ctx, record.PinFolder, func(key string, list []bucket.Version) error {
-			hidden := list[0].Deleted && slices.ContainsFunc(list,
-				func(v bucket.Version) bool { return !v.Deleted })
-			if k, err := ParseEnvelopeKey(layout.EnvelopeFolder + strings.TrimPrefix(key,
-				record.PinFolder)); hidden && err == nil {
-				pins[k] = true
-			}
-			return nil
-		})
-	}
-	if errors.Is(err, ErrDenied) {
-		return pins, nil
-	}
 	return pins, err
 }
 

@@ -140,13 +140,17 @@ func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, er
 // listed. A storage that does not find a key for a moment is not believed alone, since content that
 // no snapshot names is removed.
 func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
-	_, err := s.bucket.Stat(ctx, k.String())
+	return s.gone(ctx, k.String())
+}
+
+func (s *Store) gone(ctx context.Context, key string) (bool, error) {
+	_, err := s.bucket.Stat(ctx, key)
 	if !IsMissing(err) {
 		return false, err
 	}
 	listed := false
-	err = s.bucket.List(ctx, k.String(), func(i bucket.Info) error {
-		listed = listed || i.Key == k.String()
+	err = s.bucket.List(ctx, key, func(i bucket.Info) error {
+		listed = listed || i.Key == key
 		return nil
 	})
 	return !listed, err
