@@ -37,19 +37,6 @@ func (s *Snapshot) taken() time.Time {
 	return s.Key.Time
 }
 
-// expires returns when an envelope that was read expires; zero when it does not. The storage
-// receives it at most store.MaxRun after the time that it states. Where it was later, the clock
-// of the writer was behind, and its lifetime counts from when it was received. What a copy
-// receives may be of any age.
-func (s *Snapshot) expires(st *store.Store) time.Time {
-	at := s.Envelope.Expires
-	if behind := s.Modified.Sub(s.Key.Time); !at.IsZero() && behind > store.MaxRun &&
-		st.Origin() == "" {
-		at = at.Add(behind)
-	}
-	return at
-}
-
 // inventory is one listing of a store, and what is known about its snapshots from elsewhere.
 type inventory struct {
 	began     time.Time  // before the listing, by our clock

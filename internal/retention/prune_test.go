@@ -187,32 +187,6 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 	}
 }
 
-// TestTheLifetimeCountsFromWhenTheStorageReceivedIt: the clock of a writer was behind by more than
-// the lifetime of its snapshot, which would have expired before it was stored.
-func TestTheLifetimeCountsFromWhenTheStorageReceivedIt(t *testing.T) {
-	b := newClocked(t)
-	st := openPlain(t, b)
-	w := &taker{st: st, source: sourceA}
-	wrong := b.time().Add(-1000 * time.Hour)
-	behind := w.take(t, wrong, func(e *store.Envelope) { e.Expires = wrong.Add(48 * time.Hour) })
-	w.take(t, b.time(), nil)
-	o := options(st, b, Policy{Last: 1})
-	left := func() bool {
-		mustPrune(t, o)
-		keys, err := st.Snapshots(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.Contains(keys, behind.Key())
-	}
-	if b.pass(40 * time.Hour); !left() {
-		t.Error("it is gone before the end of its lifetime")
-	}
-	if b.pass(8 * time.Hour); left() {
-		t.Error("it is left after the end of its lifetime")
-	}
-}
-
 // TestGraceCountsFromTheNewerSnapshot: the grace counts from when a newer snapshot came, not from
 // when the snapshot itself did.
 func TestGraceCountsFromTheNewerSnapshot(t *testing.T) {

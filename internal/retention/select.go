@@ -51,9 +51,9 @@ func policyReasons(o *Options, list []Verdict, now time.Time) {
 		switch {
 		case o.drops(of[0]):
 		case scope == "":
-			expiryReasons(o, of, UnknownScope, now)
+			expiryReasons(of, UnknownScope, now)
 		case of[0].Envelope.OfOperation() != "":
-			expiryReasons(o, of, NoRule, now)
+			expiryReasons(of, NoRule, now)
 		default:
 			scopeReasons(o, of, now)
 		}
@@ -64,9 +64,9 @@ func policyReasons(o *Options, list []Verdict, now time.Time) {
 // without is that of those that have no expiry. So it is with partial snapshots of earlier
 // versions, since rules would count those of different namespaces together, and with those that an
 // operation took for itself, which are no series.
-func expiryReasons(o *Options, list []*Verdict, without ReasonKind, now time.Time) {
+func expiryReasons(list []*Verdict, without ReasonKind, now time.Time) {
 	for _, v := range list {
-		switch expires := v.expires(o.Store); {
+		switch expires := v.Envelope.Expires; {
 		case expires.IsZero():
 			v.retain(Reason{Kind: without})
 		case expires.After(now):
@@ -87,7 +87,7 @@ func scopeReasons(o *Options, list []*Verdict, now time.Time) {
 		for _, rule := range rules {
 			v.retain(Reason{Rule, rule})
 		}
-		switch expires := v.expires(o.Store); {
+		switch expires := v.Envelope.Expires; {
 		case expires.After(now):
 			v.retain(until(Unexpired, expires))
 		case expires.IsZero() && o.Policy.IsZero():
