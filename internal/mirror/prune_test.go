@@ -165,7 +165,7 @@ func TestHiddenRecordsProtectTheirSnapshot(t *testing.T) {
 }
 
 // TestAPruneRemovesHiddenRecordsAsWell: otherwise what is left of an operation would say for ever
-// that it has not ended.
+// that it has not ended. A file of a plain store, which is not this one, stays.
 func TestAPruneRemovesHiddenRecordsAsWell(t *testing.T) {
 	b := faultbucket.NewVersioned()
 	a := newFixture(t).hostIn("a", b)
@@ -174,12 +174,19 @@ func TestAPruneRemovesHiddenRecordsAsWell(t *testing.T) {
 	must(t, a.do(j, "post-flight"))
 	a.end(j, catalog.Succeeded)
 	b.Hide(b.Keys("operations/")[0])
+	other := "operations/" + string(j.Operation()) + "/00000002.json.zst"
+	b.Overwrite(other, []byte("junk\n"))
+	b.Hide(other)
 	_, err := Prune(t.Context(), a.st, time.Now().Add(Retention+time.Hour))
 	must(t, err)
+	var left []string
 	must(t, b.ListVersions(t.Context(), "operations/", func(key string, _ []bucket.Version) error {
-		t.Errorf("%s is left", key)
+		left = append(left, key)
 		return nil
 	}))
+	if !slices.Equal(left, []string{other}) {
+		t.Errorf("left are %q", left)
+	}
 }
 
 func reversed(list []string) []string {

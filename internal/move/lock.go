@@ -103,7 +103,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	if err != nil {
 		return err
 	}
-	again := false // true from then on: what is tried again may have taken effect, its answer lost
+	again := false // it stays true: a write that is tried again may have taken effect before
 	err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 		if err := m.mayWrite(unit, u); err != nil {
 			return false, err

@@ -145,6 +145,9 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 		o.InUse = func(context.Context) (map[string]store.SnapshotID, error) {
 			return map[string]store.SnapshotID{"op": inUse.ID}, nil
 		}
+		o.HiddenInUse = func(context.Context) (map[string]store.SnapshotID, error) {
+			return map[string]store.SnapshotID{"other": list[1].ID}, nil
+		}
 		if change != nil {
 			change(&o)
 		}
@@ -160,10 +163,11 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 		}
 		return got
 	}
+	const hidden = "in use by operation other, though somebody hid its records"
 	// The ninth came at 09:00, so that the eighth, of the same scope, is safe until 15:00; it is
 	// 14:00 now.
 	want := map[int64][]string{
-		1: {"no rule"}, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade",
+		1: {"no rule"}, 2: {hidden}, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade",
 			"no rule"}, 5: {"newest verified", "no rule"}, 6: {"in use by operation op", "no rule"},
 		7: {"newest", "no rule"},
 		8: {"grace until 2026-03-01T15:00:00Z", "no rule"}, 9: {"newest", "no rule"},
@@ -172,7 +176,7 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 		t.Errorf("without a rule (-want +got):\n%s", diff)
 	}
 	want = map[int64][]string{
-		3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"},
+		2: {hidden}, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"},
 		5: {"newest verified"}, 6: {"in use by operation op"},
 		7: {"newest", "last"},
 		8: {"grace until 2026-03-01T15:00:00Z"}, 9: {"newest", "last"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
@@ -206,4 +207,34 @@ func TestADayAfterTheKeyOfTheDaemonWasStolen(t *testing.T) {
 		d.verify()
 		d.assertAttacksReported([]attack{old.strikes()})
 	})
+}
+
+// TestAPruneAsksForHiddenOperations: an attacker hides the record of an operation that runs on
+// another host.
+func TestAPruneAsksForHiddenOperations(t *testing.T) {
+	b := faultbucket.NewVersioned()
+	d := newAttackedDay(t, b)
+	defer d.close()
+	st, err := d.openLocation(t.Context(), &d.cfg.Locations[0], nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const operation = "0123456789ab"
+	r, err := st.SealOperationRecord(operation, 1, store.OperationHead{Host: "other", Time: time.Now(),
+		Kind: "move", State: "running", Snapshot: "snapshot"}, []byte("text"))
+	if err == nil {
+		err = st.PutOperationRecord(t.Context(), r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Hide(r.Key.String())
+	_, p, err := d.openPrune(t.Context(), "main", retention.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := p.options.HiddenInUse(t.Context())
+	if err != nil || len(used) != 1 || used[operation] != "snapshot" {
+		t.Errorf("in use: %v, %v", used, err)
+	}
 }

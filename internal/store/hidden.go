@@ -60,12 +60,15 @@ func (s *Store) overlaid(ctx context.Context, prefix string, fn func(b bucket.Ve
 	if errors.Is(err, ErrDenied) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 	for _, f := range slices.Backward(all) {
-		if err == nil {
-			err = fn(b, f.key, f.list)
+		if err := fn(b, f.key, f.list); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // HiddenHead is the head of a record of an operation that somebody hid.

@@ -238,7 +238,8 @@ func (s *Store) RemoveOperation(ctx context.Context, operation string, newest in
 	}
 	if err := s.overlaid(ctx, layout.OperationFolder+operation+"/", func(_ bucket.Versioned,
 		key string, _ []bucket.Version) error {
-		if k, ok := record.ParseOperationKey(key); ok && !slices.Contains(keys, k) {
+		if k, ok := record.ParseOperationKey(key); ok && k.Plain == !s.Encrypted() &&
+			!slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 		return nil
