@@ -10,13 +10,13 @@ import (
 // stores with a wrong mgmtd.json.
 var damagedKeys = []damageRow{
 	{"nothing", func(*damaged) {}, []run{
-		{"list", 0, `trusted`}, {"show", 0, `units: +4`}, {"structure", 0, `succeeded`},
+		{"list", 0, `trusted`}, {"show", 0, `workload clusters: +4`}, {"structure", 0, `succeeded`},
 		{"sample", 0, `succeeded`}, {"full", 0, `succeeded`}, {"diff", 0, `changed`},
 		{"plan", 1, targetText},
 	}},
 	{"a pack that was cut short", func(d *damaged) { d.truncate(d.pack()) }, []run{
 		{"structure", 3, `damaged: packs/.*: ` + hashText}, {"full", 3, `damaged: packs/.*: ` + hashText},
-		{"show", 0, `units: +4`},
+		{"show", 0, `workload clusters: +4`},
 	}},
 	{"a pack of no bytes", func(d *damaged) { d.write(d.pack(), nil) }, []run{
 		{"structure", 3, `damaged: packs/.*: ` + hashText}, {"sample", 3, `damaged: read packs/.*: ` +
@@ -66,11 +66,11 @@ var damagedKeys = []damageRow{
 	}},
 	{"no packs at all", func(d *damaged) { must(d.t, os.RemoveAll(d.path("packs"))) }, []run{
 		{"structure", 3, `missing: packs/.*: it is not in the store`}, {"full", 3, `missing: packs/`},
-		{"sample", 3, `damaged: packs/.*: it is not in the store`}, {"show", 0, `units: +4`},
+		{"sample", 3, `damaged: packs/.*: it is not in the store`}, {"show", 0, `workload clusters: +4`},
 	}},
 	{"half a prune", (*damaged).halfPrune, []run{
 		{"list", 0, `trusted`}, {"structure", 0, `succeeded`}, {"full", 0, `succeeded`},
-		{"show", 0, `units: +4`}, {"diff", 1, `there is none, source`}, {"rebuild", 0, `- +1 +0 +0 +0\n`},
+		{"show", 0, `workload clusters: +4`}, {"diff", 1, `there is none, source`}, {"rebuild", 0, `- +1 +0 +0 +0\n`},
 		{"prune", 0, `frees: +[1-9][0-9]* keys`},
 	}},
 	{"what an interrupted write leaves, and foreign files", func(d *damaged) {
@@ -80,7 +80,7 @@ var damagedKeys = []damageRow{
 			d.write(key, []byte("left behind"))
 		}
 	}, []run{{"list", 0, `trusted`}, {"structure", 0, `succeeded`}, {"full", 0, `succeeded`},
-		{"show", 0, `units: +4`}, {"rebuild", 0, ``}}},
+		{"show", 0, `workload clusters: +4`}, {"rebuild", 0, ``}}},
 	{"an mgmtd.json of no bytes", func(d *damaged) { d.write("mgmtd.json", nil) }, []run{
 		{"list", 10, `read mgmtd.json: not an mgmtd store: not our JSON(.|\n)*hint: .*if it is the right place, restore mgmtd.json from a copy`}, {"structure", 10, `not our JSON`}, {"plan", 10, `not our JSON`},
 	}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -336,10 +337,14 @@ func TestACommandAboutOneSideHasItsKubeconfigAlone(t *testing.T) {
 				"--source-context c"},
 		{"operation watch 1a2b", object.CodeSourceAnswers,
 			"mgmtctl mgmt fence NAME --workload NAMESPACE/NAME"},
+		{"mgmt check old", object.CodeFenced, "mgmtctl mgmt fence old --lift --workload a/b"},
+		{"mgmt check --standalone --target-kubeconfig t", object.CodeFenced,
+			"mgmtctl mgmt fence --lift --workload a/b --standalone --target-kubeconfig t"},
+		{"mgmt fence old --lift --all --yes", object.CodeNotFenced, "mgmtctl mgmt fence old --all --lift"},
 	} {
 		f := &mgmtv1.Finding{Code: string(tt.code), Hint: "do it",
 			Severity: mgmtv1.Severity_SEVERITY_ERROR}
-		if tt.code == object.CodeFencedHere {
+		if slices.Contains([]object.Code{object.CodeFencedHere, object.CodeFenced}, tt.code) {
 			f.Unit = "a/b"
 		}
 		parsed(t, strings.Fields(tt.line)).completeHint(f)

@@ -27,7 +27,8 @@ Changes: nothing.
 Standalone it needs --source-kubeconfig or --target-kubeconfig, one of them, or --config.
 
 Exit codes: 0 no finding of severity error; 1 other error, such as an unreachable daemon or
-management cluster; 2 usage; 3 findings of severity error, such as a store that does not answer.`,
+management cluster; 2 usage; 3 findings of severity error, such as a store that does not answer; 12
+a trusted key that is not one.`,
 		Example: `  mgmtctl mgmt check prod
   mgmtctl mgmt check --standalone --target-kubeconfig new.kubeconfig -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {

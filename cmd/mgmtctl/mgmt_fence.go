@@ -46,7 +46,8 @@ Standalone it needs --source-kubeconfig or --target-kubeconfig, one of them, or 
 
 Exit codes: 0 fenced and acknowledged, or lifted; 1 other error, such as an unreachable management
 cluster; 2 usage, or confirmation missing; 3 findings, and nothing was changed; 4 something was
-changed, and something is not fenced, not acknowledged or not lifted; 10 store.`,
+changed, and something is not fenced, not acknowledged or not lifted; 10 store; 12 a trusted key
+that is not one.`,
 		Example: `  mgmtctl mgmt fence prod
   mgmtctl mgmt fence prod --all --yes
   mgmtctl mgmt fence prod --lift --workload team-a/web

@@ -14,10 +14,10 @@ import (
 // of the operation or the snapshot that a refusal is about, so that nobody has to put it together
 // in an outage.
 
-// commandTemplate matches a command in the texts of hints.go. ID, KIND, KEY, SOURCE, TARGET and
-// NAMESPACE/NAME in it are placeholders.
+// commandTemplate matches a command in the texts of hints.go. ID, KIND, KEY, NAME, SOURCE, TARGET
+// and NAMESPACE/NAME in it are placeholders; NAME is that of a management cluster.
 var commandTemplate = regexp.MustCompile(
-	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY|SOURCE|TARGET)\b)?(?: NAMESPACE/NAME)?` +
+	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY|NAME|SOURCE|TARGET)\b)?(?: NAMESPACE/NAME)?` +
 		`(?: --force [a-z-]+| (?:--[a-z-]+|-o)(?: (?:[A-Z]\S*|json))?)*`)
 
 // idPatterns match an id in a message or a hint of the service, by the noun of its command.
@@ -58,6 +58,15 @@ func (p *program) next(words []string, unit string, texts []string) string {
 		case "SOURCE", "TARGET":
 			side = strings.ToLower(w)
 			words[i] = p.nameOf(side)
+		case "NAME":
+			path := p.path()
+			if slices.Equal(path, words[:i]) {
+				return p.again()
+			}
+			words[i] = "" // not needed where flags, or a configuration of one, say which it is
+			if len(path) > 0 && path[0] == words[0] && len(p.args) > 0 {
+				words[i] = p.args[0]
+			}
 		case "ID":
 			words[i] = p.idOf(words[0], texts)
 		case "NAMESPACE/NAME":
@@ -67,7 +76,7 @@ func (p *program) next(words []string, unit string, texts []string) string {
 	if side != "" {
 		return p.onSide(side, unit, words)
 	}
-	return p.commandLine(words...)
+	return p.commandLine(slices.DeleteFunc(words, func(w string) bool { return w == "" })...)
 }
 
 // nameOf returns the name of the source or the target of this command or of the operation that it

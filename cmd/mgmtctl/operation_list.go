@@ -58,7 +58,8 @@ newest 10,000; never one that has work left.
 
 Changes: nothing, except that operations of a process that died are marked as stopped.
 
-Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 11 catalog locked.`,
+Exit codes: 0 listed, also when there is none, and when the store does not answer: stderr then says
+that those of other hosts are not listed; 1 other error; 2 usage; 11 catalog locked.`,
 		Example: `  mgmtctl operation list --kind restore --kind move --all
   mgmtctl operation list --standalone --store /backup/mgmt --trusted-key signing.pub
   mgmtctl operation list --state failed -o json`,
@@ -118,7 +119,8 @@ func runOperationList(ctx context.Context, p *program, c *connection, f operatio
 		p.say("these are the newest %d; --all lists the older ones, too", n)
 	}
 	return p.print(resp, func(w io.Writer) {
-		t := newTable("ID", "KIND", "STATE", "AGE", "SOURCE", "TARGET", "SNAPSHOT", "UNITS")
+		t := newTable("ID", "KIND", "STATE", "AGE", "SOURCE", "TARGET", "SNAPSHOT",
+			"WORKLOAD CLUSTERS")
 		for _, op := range resp.GetOperations() {
 			t.add(op.GetId(), op.GetKind(), stateWord(op.GetState()), p.age(op.GetCreateTime()),
 				op.GetSource(), op.GetTarget(), op.GetSnapshotId(), unitCounts(op))

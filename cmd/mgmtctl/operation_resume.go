@@ -18,7 +18,9 @@ func newOperationResume(p *program) *cobra.Command {
 		Short: "Go on with an operation that stopped or failed",
 		Long: `Resume an operation that stopped, failed, or was ended by a crash, from its stored
 plan. Steps that are done are not run again. For an operation that succeeded, nothing is done.
-After a rollback that has not come to its end, the rollback goes on.
+After a rollback that has not come to its end, the rollback goes on. After one that left workload
+clusters which only go forward, since they were handed over or their release was begun, the
+operation goes on with these, and with those that the rollback failed for.
 
 Changes: what the operation has yet to change; see the help of the command that began it.
 Does not change: what is done already.

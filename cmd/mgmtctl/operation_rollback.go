@@ -34,12 +34,14 @@ With --from-marks, of restores and moves that are lost: neither the catalog nor 
 journal. The paused copies that they left on the target are found by what is on the target itself: a
 Cluster with the annotation mgmtd.dev/was-paused that is paused and was never released. It has no
 lock and no fence, the field manager of its creation is that of a restore or a move, and no
-ownership record names the target. Objects go that hang below it, or have that field manager;
-others stay and are named. Without --yes it shows the plan and asks, which needs a terminal; with
---dry-run it shows the plan and ends. A move that is lost leaves the source paused and locked.
+ownership record names the target. The objects that such a Cluster owns, directly or through others,
+are removed, and those that this field manager created; all others stay and are named. Without --yes
+it shows the plan and asks, which needs a terminal; with --dry-run it shows the plan and ends. A
+move that is lost leaves the source paused and locked.
 
 Changes: removes from the target what the operation has created there, without deleting any
-infrastructure; of a move, removes the pause, the lock and the fence from the source.
+infrastructure; of a move, removes the pause, the lock and the fence from the source; of a restore,
+has the admission policy of the target deny again what it denied before the restore.
 Does not change: what was on the target before, namespaces, workload clusters that were released or
 handed over, the snapshots in the store. Nothing of a workload cluster is removed once its Cluster
 is not paused, or is another one.

@@ -26,7 +26,8 @@ undo it, are printed to stderr.
 Changes: nothing.
 
 Exit codes: 0 shown, whatever the state of the operation; 1 other error, such as no such operation;
-2 usage, such as an ID that fits several; 11 catalog locked.`,
+2 usage, such as an ID that fits several; 10 store; 11 catalog locked; 12 a trusted key that is not
+one.`,
 		Example: `  mgmtctl operation show latest --standalone
   mgmtctl operation show 1a2b -o json`,
 		Args:              oneArg(operationArg),
@@ -76,7 +77,7 @@ func (p *program) writeOperation(w io.Writer, op *mgmtv1.Operation) {
 	if len(op.GetUnits()) == 0 {
 		return
 	}
-	columns := []string{"UNIT", "STATE"}
+	columns := []string{"WORKLOAD CLUSTER", "STATE"}
 	if len(op.GetPausedSince()) > 0 {
 		columns = append(columns, "PAUSED SINCE")
 	}

@@ -188,7 +188,7 @@ func kindText(r *mgmtv1.Ref) string {
 	return r.GetKind() + "." + r.GetGroup()
 }
 
-// count returns a number with its noun: "1 unit", "2 units".
+// count returns a number with its noun: "1 workload cluster", "2 workload clusters".
 func count[N int | int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -183,7 +183,7 @@ func (pl *plan) blocked() bool {
 func (pl *plan) write(w io.Writer, p *program) {
 	pl.writeHeader(w, p)
 	if len(pl.units) > 0 {
-		t := newTable("UNIT", "OBJECTS", "MACHINES", "PLAN")
+		t := newTable("WORKLOAD CLUSTER", "OBJECTS", "MACHINES", "PLAN")
 		for _, u := range pl.units {
 			t.add(unitText(u.GetName()), number(u.GetObjects()), number(u.GetMachines()), pl.unitPlan(u))
 		}
@@ -238,7 +238,7 @@ func (pl *plan) summaryText() string {
 	case s.GetBlocked():
 		text += "; findings block all of it"
 	case s.GetBlockedUnits() > 0:
-		text += fmt.Sprintf("; findings block %s", count(s.GetBlockedUnits(), "unit"))
+		text += fmt.Sprintf("; findings block %s", count(s.GetBlockedUnits(), "workload cluster"))
 	}
 	return text
 }

@@ -69,7 +69,7 @@ func (l *lines) show(e *mgmtv1.Event) {
 	case mgmtv1.EventType_EVENT_TYPE_UNIT:
 		l.units[e.GetUnit()] = e.GetUnitState()
 		if l.pending == nil && time.Since(l.last) >= linesInterval {
-			l.print("units: " + l.states())
+			l.print("workload clusters: " + l.states())
 		}
 	case mgmtv1.EventType_EVENT_TYPE_PROGRESS:
 		if e.GetProgress() != l.what {
@@ -92,7 +92,7 @@ func (l *lines) flush() {
 	}
 	text := progressText(l.pending)
 	if len(l.units) > 0 {
-		text += " (units: " + l.states() + ")"
+		text += " (workload clusters: " + l.states() + ")"
 	}
 	l.print(text)
 }

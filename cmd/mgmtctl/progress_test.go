@@ -41,10 +41,10 @@ func TestLinesPrintANumberEveryFiveSeconds(t *testing.T) {
 		want := `objects created: 1 of 100
 objects created: 26 of 100
 objects created: 51 of 100
-objects created: 76 of 100 (units: 1 released)
-objects created: 100 of 100 (units: 1 released)
-objects verified: 1 (units: 1 released)
-objects verified: 7 (units: 1 released)
+objects created: 76 of 100 (workload clusters: 1 released)
+objects created: 100 of 100 (workload clusters: 1 released)
+objects verified: 1 (workload clusters: 1 released)
+objects verified: 7 (workload clusters: 1 released)
 `
 		if out.String() != want {
 			t.Errorf("got:\n%swant:\n%s", out.String(), want)
@@ -68,8 +68,8 @@ func TestLinesPrintNewStatesOfUnits(t *testing.T) {
 		unit("a/b", "released")
 		unit("a/b", "retired")
 		l.end()
-		want := `objects restored: 5 of 5 (units: 1 paused, 1 pending)
-units: 1 pending, 1 released
+		want := `objects restored: 5 of 5 (workload clusters: 1 paused, 1 pending)
+workload clusters: 1 pending, 1 released
 `
 		if out.String() != want {
 			t.Errorf("got:\n%swant:\n%s", out.String(), want)

@@ -264,7 +264,7 @@ func (l *pairs) addFacts(p *program, op *mgmtv1.Operation) {
 		l.add("retained until", p.when(op.GetRetainedUntil()))
 	}
 	l.addCopy(op.GetCopy())
-	l.add("units", unitCounts(op))
+	l.add("workload clusters", unitCounts(op))
 	p.operation = op
 	l.add("message", p.completeMessage(op.GetMessage(), op.GetHintKey()))
 }
@@ -274,7 +274,7 @@ func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	if op.GetState() == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED || !isEnd(op.GetState()) {
 		return
 	}
-	t := newTable("UNIT", "STATE")
+	t := newTable("WORKLOAD CLUSTER", "STATE")
 	for _, name := range unitNames(op) {
 		if state := op.GetUnits()[name]; !rested(op, state) {
 			t.add(unitText(name), state)
@@ -326,7 +326,9 @@ func eventText(e *mgmtv1.Event) string {
 	case mgmtv1.EventType_EVENT_TYPE_OPERATION:
 		words = append(words, "operation", stateWord(e.GetState()))
 	case mgmtv1.EventType_EVENT_TYPE_UNIT:
-		words = append(words, "unit", unitText(e.GetUnit()), e.GetUnitState())
+		if words = []string{"workload cluster", e.GetUnit(), e.GetUnitState()}; e.GetUnit() == "" {
+			words = []string{"shared objects", e.GetUnitState()}
+		}
 	case mgmtv1.EventType_EVENT_TYPE_STEP:
 		words = append(words, "step", e.GetStep(), e.GetStepState())
 		if e.GetUnit() != "" {

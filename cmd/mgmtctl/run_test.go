@@ -244,7 +244,7 @@ func TestRestoreRunsOnlyAfterYes(t *testing.T) {
 				r.stderrHas(t, "--yes")
 				return
 			}
-			r.stderrHas(t, "2 to create, 1 to adopt, 1 left out; findings block 1 unit", "owner-missing",
+			r.stderrHas(t, "2 to create, 1 to adopt, 1 left out; findings block 1 workload cluster", "owner-missing",
 				"Restore this?")
 			if !tt.runs {
 				return

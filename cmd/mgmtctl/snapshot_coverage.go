@@ -119,7 +119,7 @@ func missingGroups(all []*mgmtv1.ExplainCoverageResponse) []missingGroup {
 }
 
 func writeCoverage(w io.Writer, objects []*mgmtv1.ExplainCoverageResponse) {
-	t := newTable("COVERAGE", "KIND", "NAMESPACE", "NAME", "UNIT", "REASON")
+	t := newTable("COVERAGE", "KIND", "NAMESPACE", "NAME", "WORKLOAD CLUSTER", "REASON")
 	for _, o := range objects {
 		if o.GetCoverage() == mgmtv1.Coverage_COVERAGE_MISSING {
 			continue

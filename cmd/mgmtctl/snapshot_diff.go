@@ -96,7 +96,7 @@ type diffDocument struct {
 
 func writeDiff(w io.Writer, objects []*mgmtv1.DiffSnapshotsResponse) {
 	count := map[mgmtv1.Difference]int{}
-	t := newTable("DIFFERENCE", "KIND", "NAMESPACE", "NAME", "UNIT", "FIELDS")
+	t := newTable("DIFFERENCE", "KIND", "NAMESPACE", "NAME", "WORKLOAD CLUSTER", "FIELDS")
 	for _, o := range objects {
 		if count[o.GetDifference()]++; o.GetDifference() != mgmtv1.Difference_DIFFERENCE_TOUCHED {
 			t.add(word(o.GetDifference(), "DIFFERENCE_"), kindText(o.GetRef()), o.GetRef().GetNamespace(),

@@ -112,7 +112,8 @@ type findDocument struct {
 }
 
 func (p *program) writeFound(w io.Writer, found []*mgmtv1.FindObjectResponse) {
-	t := newTable("KIND", "ID", "SOURCE", "AGE", "CHANGE", "RESOURCE VERSION", "SIZE", "UNIT", "STATE")
+	t := newTable("KIND", "ID", "SOURCE", "AGE", "CHANGE", "RESOURCE VERSION", "SIZE",
+		"WORKLOAD CLUSTER", "STATE")
 	var problems []*mgmtv1.FindObjectResponse
 	for _, f := range found {
 		if f.GetProblem() != "" {

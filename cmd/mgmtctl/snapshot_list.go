@@ -115,8 +115,8 @@ func listSnapshots(ctx context.Context, c *connection, req *mgmtv1.ListSnapshots
 }
 
 func (p *program) writeSnapshots(w io.Writer, snapshots []*mgmtv1.Snapshot) {
-	t := newTable("ID", "SOURCE", "AGE", "UNITS", "OBJECTS", "MISSING", "STORED", "TRUST", "VERIFIED",
-		"NOTES")
+	t := newTable("ID", "SOURCE", "AGE", "WORKLOAD CLUSTERS", "OBJECTS", "MISSING", "STORED", "TRUST",
+		"VERIFIED", "NOTES")
 	for _, s := range snapshots {
 		t.add(s.GetId(), sourceText(s), p.age(s.GetTime()), number(s.GetUnits()), number(s.GetObjects()),
 			number(s.GetMissing()), size(s.GetStoredBytes()),

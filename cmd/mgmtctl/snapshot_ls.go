@@ -132,7 +132,7 @@ func writeObjects(w io.Writer, objects []*mgmtv1.ListObjectsResponse) {
 	if len(objects) == 0 {
 		return
 	}
-	t := newTable("KIND", "NAMESPACE", "NAME", "UNIT", "SIZE", "STATE")
+	t := newTable("KIND", "NAMESPACE", "NAME", "WORKLOAD CLUSTER", "SIZE", "STATE")
 	for _, o := range objects {
 		bytes := ""
 		if !o.GetOmitted() {

@@ -75,7 +75,7 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot, asked *mgmtv1.S
 	l.add("time", p.when(s.GetTime()))
 	l.add("resource version", s.GetResourceVersion())
 	l.add("sequence", number(s.GetSequence()))
-	l.add("units", number(s.GetUnits()))
+	l.add("workload clusters", number(s.GetUnits()))
 	l.add("objects", number(s.GetObjects()))
 	l.add("missing", number(s.GetMissing()))
 	l.add("stored", size(s.GetStoredBytes()))
@@ -119,8 +119,8 @@ func writeUnits(w io.Writer, units []*mgmtv1.UnitSummary) {
 	if len(units) == 0 {
 		return
 	}
-	t := newTable("UNIT", "OBJECTS", "MACHINES", "PAUSED", "MISSING", "WORKLOAD ID")
-	missing := newTable("UNIT", "MISSING")
+	t := newTable("WORKLOAD CLUSTER", "OBJECTS", "MACHINES", "PAUSED", "MISSING", "WORKLOAD ID")
+	missing := newTable("WORKLOAD CLUSTER", "MISSING")
 	for _, u := range units {
 		t.add(summaryText(u), number(u.GetObjects()), number(u.GetMachines()), yesNo(u.GetPaused()),
 			number(int64(len(u.GetMissing()))), u.GetWorkloadId())

@@ -133,7 +133,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"rollback: a BareMetalHost that is at work there, or that another object there names. Or it " +
 				"stays there as it is, since the workload clusters that it was copied for are not moved any " +
 				"more. Or it was not copied at all for that reason. Or it stays paused on the source, since " +
-				"the target was not asked for its copy.",
+				"the target was not asked for its copy. Or, in a restore, it stays paused on the target, " +
+				"since the management cluster that has another workload cluster there works with it.",
 			Next: "Compare both. It does no harm on the source: nothing there uses it, and a " +
 				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
 		},
