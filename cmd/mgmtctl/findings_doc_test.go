@@ -50,7 +50,8 @@ func findingsText() string {
 
 // commandWords match what is set in code type.
 var commandWords = regexp.MustCompile(
-	`mgmtctl( [a-z]+)+( [A-Z]{2,}(/[A-Z]+)?)*( --[a-z-]+( no-mirror| store-away| LABELS| FILE)?)*|` +
+	`mgmtctl( [a-z]+)+( [A-Z]{2,}(/[A-Z]+)?)*` +
+		`( --[a-z-]+( no-mirror| store-away| LABELS| FILE| NAMESPACE/NAME)?)*|` +
 		`--force [a-z-]+(=NAME)?|--[a-z-]+( [A-Z]{2,}| [a-z]+\.pub| age1\.\.\.| Kind\.group:path| latest)?`)
 
 func writeDefinition(b *strings.Builder, d object.Definition) {

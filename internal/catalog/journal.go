@@ -19,7 +19,7 @@ type JournalOptions struct {
 	// as begun or undoing, and after it ended. An error of the first call fails the step, which
 	// then does not run; an error of the second is ignored.
 	OnStep func(ctx context.Context, r StepRecord) error
-	// Sync, when set, is called by StepHandle.Sync.
+	// Sync, when set, is called by Journal.Sync and StepHandle.Sync.
 	Sync func(ctx context.Context) error
 	// Alive, when set, is called by Journal.Alive.
 	Alive func(ctx context.Context) error
@@ -52,6 +52,10 @@ func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
 // objects calls it before each: the host may have been suspended within the step. It asks nobody
 // unless the newest record of the mirror is old.
 func (j *Journal) Alive(ctx context.Context) error { return j.alive(ctx) }
+
+// Sync returns when all that was recorded of the operation is in its mirror, if it has one. It may
+// run again. Errors: those of the mirror.
+func (j *Journal) Sync(ctx context.Context) error { return j.sync(ctx) }
 
 // Operation returns the id of the operation.
 func (j *Journal) Operation() OperationID { return j.id }

@@ -18,6 +18,8 @@ type Outcome struct {
 	HintKey object.HintKey
 	// Cause is set when the operation goes into stopped or needs-identity.
 	Cause StopCause
+	// Back is set when the operation goes into running to be rolled back: it counts from then on.
+	Back bool
 	// Untouched says that the run changed nothing, although it began steps.
 	Untouched bool
 }
@@ -39,6 +41,7 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		if to == Running {
 			o.op.Runs++
 			o.op.GivenUp = false
+			o.op.Back = o.op.Back || why.Back
 		}
 		o.tx.OnCommit(func() { c.forgetRun(id) })
 		return []Event{{Type: EventOperation, State: string(to), Message: o.op.Message,
@@ -76,9 +79,9 @@ func (c *Catalog) AcceptUnit(ctx context.Context, id OperationID, f object.Findi
 }
 
 // UpdateOperation changes the sides, the store, the snapshot, the direction, the number of runs,
-// Unreleased, RetainedUntil and Copy of an operation, which a run may learn late. change must only
-// assign: it may run more than once. Changes of other fields are dropped. ErrNotFound when there is
-// no such operation.
+// StopCause, Unreleased, RetainedUntil and Copy of an operation, which a run may learn late. change
+// must only assign: it may run more than once. Changes of other fields are dropped. ErrNotFound
+// when there is no such operation.
 func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 	change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
@@ -86,7 +89,7 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 		change(&changed)
 		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target,
 			changed.Store, changed.SnapshotID, changed.Back
-		o.op.Runs, o.op.Unreleased = changed.Runs, changed.Unreleased
+		o.op.Runs, o.op.StopCause, o.op.Unreleased = changed.Runs, changed.StopCause, changed.Unreleased
 		o.op.RetainedUntil, o.op.Copy = changed.RetainedUntil, changed.Copy
 		return nil, nil
 	})

@@ -130,6 +130,20 @@ func (p *Policy) State(ctx context.Context) (PolicyState, error) {
 	return s, err
 }
 
+// DeniedID returns the id of the workload cluster for which the policy denies a Cluster; empty when
+// it does not. Without the right to read the list it is empty, too: then Allow does nothing.
+func (p *Policy) DeniedID(ctx context.Context, ref object.Ref) (id string, err error) {
+	u, err := p.Reader.Get(ctx, kube.ConfigMapKind, policyNamespace, policyName)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	listed, _, _ := unstructured.NestedStringMap(u.Object, "data")
+	return listed[policyKey(ref)], nil
+}
+
 // Check returns why the policy could not be armed: the API server lacks admission policies, or the
 // credentials may not write them. It asks with dry runs, which change nothing.
 func (p *Policy) Check(ctx context.Context) error {

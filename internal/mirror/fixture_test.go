@@ -28,6 +28,8 @@ type flaky struct {
 	puts int
 	// lost are the bytes of the last record whose number another host had taken.
 	lost []byte
+	// stored is called once a record is stored; may be nil.
+	stored func()
 	// hidden is the error of reads of records.
 	hidden error
 }
@@ -49,6 +51,9 @@ func (f *flaky) Put(ctx context.Context, key string, data []byte) error {
 	err := f.Bucket.Put(ctx, key, data)
 	if err == nil {
 		f.puts++
+		if f.stored != nil {
+			f.stored()
+		}
 	}
 	if errors.Is(err, store.ErrExists) {
 		f.lost = bytes.Clone(data)

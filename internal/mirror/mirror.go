@@ -49,9 +49,11 @@ type Mirror struct {
 	feed   *catalog.Feed // nil before the first record
 	queue  []piece       // changes that no record holds yet
 	sealed *store.OperationRecord
-	runs   int // the number of the run in the newest record that has it, up to the sealed one
-	unable bool
-	taken  int64 // how many changes of the feed are in the queue or in records
+	// sealedAt is when this process sealed that; zero for one of an earlier process.
+	sealedAt time.Time
+	runs     int // the number of the run in the newest record that has it, up to the sealed one
+	unable   bool
+	taken    int64 // how many changes of the feed are in the queue or in records
 
 	slot chan struct{} // held while records are written
 
@@ -226,6 +228,9 @@ func (m *Mirror) mayWait(r catalog.StepRecord) bool {
 	feed, written, stored := m.feed, m.written, m.stored
 	m.mu.Unlock()
 	if feed == nil || feed.NewestPlan() > stored || r.State == catalog.StepUndoing {
+		return false
+	}
+	if r.Attempts > 1 { // the store may have it as undone, which a rollback elsewhere skips
 		return false
 	}
 	if isOld(written) { // a host that was suspended may have lost its place

@@ -207,6 +207,20 @@ func TestHostThatWasSuspendedWithinAStepCreatesNothingMore(t *testing.T) {
 	}
 }
 
+// TestARecordIsAsOldAsItsQuestion: a host that was suspended reads the answer long after it was
+// given. Another host may have gone on since.
+func TestARecordIsAsOldAsItsQuestion(t *testing.T) {
+	a := newFixture(t).host("a")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	a.bucket.stored = func() { a.m.sealedAt = a.m.sealedAt.Add(-time.Hour) }
+	must(t, a.do(j, "release"))
+	if a.m.mu.Lock(); !isOld(a.m.written) {
+		t.Errorf("it counts as written at %s", a.m.written)
+	}
+	a.m.mu.Unlock()
+}
+
 // TestRunThatTheStoreNeverHeardOfDoesNotCount: a run that began no step wrote no record, and
 // another host that takes over gives its own run the same number.
 func TestRunThatTheStoreNeverHeardOfDoesNotCount(t *testing.T) {
@@ -221,6 +235,9 @@ func TestRunThatTheStoreNeverHeardOfDoesNotCount(t *testing.T) {
 	}
 	j := a.begin("")
 	must(t, a.do(j, "create"))
+	if counted, written := runs(a, j.Operation()); counted != 1 || written != 1 {
+		t.Errorf("right after its first record run %d, of which the store knows %d", counted, written)
+	}
 	a.end(j, catalog.Stopped)
 	j = a.begin(j.Operation())
 	a.end(j, catalog.Stopped)

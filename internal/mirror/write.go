@@ -48,7 +48,7 @@ func (m *Mirror) seal(ctx context.Context) error {
 	if err := m.Catalog.SetMirror(ctx, m.id, state); err != nil {
 		return err
 	}
-	m.state, m.sealed, m.queue = state, &sealed, left
+	m.state, m.sealed, m.sealedAt, m.queue = state, &sealed, time.Now(), left
 	return nil
 }
 
@@ -83,12 +83,16 @@ func (m *Mirror) put(ctx context.Context) error {
 	switch {
 	case err == nil:
 		m.state.Seq, m.state.Last, m.state.Next = m.state.Seq+1, m.sealed.SHA256, ""
-		m.state.Runs = max(m.state.Runs, m.runs)
-		m.sealed = nil
 		m.mu.Lock()
-		m.written = time.Now()
+		m.written = m.sealedAt // not later: the answer may be read long after it was given
 		m.mu.Unlock()
-		return nil
+		m.sealed, m.sealedAt = nil, time.Time{}
+		if m.runs <= m.state.Runs {
+			return nil
+		}
+		// The lock of this run may come next: a crash after it must not lose that the store knows of it.
+		m.state.Runs = m.runs
+		return m.Catalog.SetMirror(ctx, m.id, m.state)
 	case errors.Is(err, store.ErrExists):
 		return m.fence(ctx)
 	case m.state.Seq == 0 && errors.Is(err, store.ErrDenied):
@@ -122,11 +126,12 @@ func (m *Mirror) fence(ctx context.Context) error {
 // checkNext makes sure that the next number is free.
 func (m *Mirror) checkNext(ctx context.Context) error {
 	next := store.OperationRecordKey{Operation: string(m.id), Seq: m.state.Seq + 1}
+	asked := time.Now()
 	_, err := m.Store.GetOperationHead(ctx, next)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		m.mu.Lock()
-		m.written = time.Now()
+		m.written = asked
 		m.mu.Unlock()
 		return nil
 	case ctx.Err() != nil, errors.Is(err, store.ErrUnreachable):

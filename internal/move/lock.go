@@ -113,7 +113,10 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 		if ended && !forward {
 			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
 		}
-		again = again || ended
+		if ended && !again { // reported before the write: this process may end right after it
+			m.reportPauseEnded(ctx, unit, ref)
+			again = true
+		}
 		held := u.GetAnnotations()[capi.AnnotationOperation]
 		capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
 		if ended {
@@ -127,14 +130,18 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	if err != nil || !again {
 		return err
 	}
-	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
-			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
-				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
-				"sides did meanwhile"}))
 	now := look{captures: m.captures, since: time.Now()}
 	_, err = m.awaitPaused(ctx, unit, now, nil, m.Tuning.Wait)
 	return err
+}
+
+// reportPauseEnded reports a Cluster of the source that this run is about to pause again.
+func (m *run) reportPauseEnded(ctx context.Context, unit string, ref object.Ref) {
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
+		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
+			Message: "somebody ended the pause of the source's Cluster after its hand-over; this " +
+				"run pauses it again", Hint: "search for a GitOps controller that applies it, and for what " +
+				"both sides did meanwhile"}))
 }
 
 // confirmLock records the lock that was just set. When another host has taken over the operation

@@ -23,6 +23,8 @@ import (
 type oneCluster struct {
 	live *unstructured.Unstructured
 	lost bool
+	// beforeWrite is called before each write; may be nil.
+	beforeWrite func()
 }
 
 func newOneCluster(lock string) *oneCluster {
@@ -44,6 +46,9 @@ func (o *oneCluster) List(context.Context, kube.Kind, kube.ListOptions, func(raw
 
 func (o *oneCluster) Update(_ context.Context, _ kube.Kind, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
+	if o.beforeWrite != nil {
+		o.beforeWrite()
+	}
 	o.live = u.DeepCopy()
 	if o.lost {
 		o.lost = false
@@ -76,11 +81,17 @@ func holder(t *testing.T, o *oneCluster) (*run, *catalog.Catalog) {
 }
 
 // TestAPauseThatIsSetAgainIsAwaitedAlthoughItsAnswerWasLost: the write takes effect, and is tried
-// again. The controllers have not acknowledged it yet, and the operator has to know.
+// again. The controllers have not acknowledged it yet, and the operator has to know, also when the
+// process ends right after the write.
 func TestAPauseThatIsSetAgainIsAwaitedAlthoughItsAnswerWasLost(t *testing.T) {
 	o := newOneCluster("0123456789ab/1")
 	o.lost = true
 	m, c := holder(t, o)
+	o.beforeWrite = func() {
+		if found := findingsOf(t, c, m.Journal); len(found) != 1 {
+			t.Errorf("before the write: findings %v, want one", found)
+		}
+	}
 	err := m.holdLock(t.Context(), "ns/w", true)
 	found := findingsOf(t, c, m.Journal)
 	if !errors.Is(err, errCaptured) || !o.isPaused() || len(found) != 1 ||
@@ -137,6 +148,43 @@ func TestAnyWriteToWhatIsBoundToAClusterIsAChange(t *testing.T) {
 		why, err := (&run{}).changedSince(b, u, &sourceCapture{graph: graph.New(nodes, nil)}, tt.onlyGone)
 		if err != nil || (why != "") != tt.changed {
 			t.Errorf("%+v: %q, %v", tt, why, err)
+		}
+	}
+}
+
+// TestI1AHostThatMayHaveLostTheOperationPausesNothing: another host may have given the workload
+// cluster back, whose lock is free then, and nobody would take this pause back.
+func TestI1AHostThatMayHaveLostTheOperationPausesNothing(t *testing.T) {
+	away := errors.New("the store does not answer")
+	for name, tt := range map[string]struct {
+		lock  string
+		alive error
+		want  error // nil: it is paused
+	}{
+		"it is alive":       {"0123456789ab/2", nil, nil},
+		"it may be lost":    {"0123456789ab/2", away, away},
+		"it was given back": {"", nil, &LockedError{}},
+	} {
+		o := newOneCluster(tt.lock)
+		m, c := holder(t, o)
+		if tt.lock == "" {
+			capi.Unannotate(o.live.Object, capi.AnnotationOperation)
+		}
+		m.Journal = c.Journal(m.Journal.Operation(), catalog.JournalOptions{
+			Alive: func(context.Context) error { return tt.alive }})
+		ref, err := clusterRef("ns/w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.Journal.Do(t.Context(), pauseStep("ns/w"), func(ctx context.Context,
+			h *catalog.StepHandle) error {
+			return m.takeLock(ctx, h, ref, nil, true)
+		})
+		_, locked := errors.AsType[*LockedError](err)
+		_, wantLocked := errors.AsType[*LockedError](tt.want)
+		if o.isPaused() != (tt.want == nil) || locked != wantLocked ||
+			!locked && !errors.Is(err, tt.want) {
+			t.Errorf("%s: it is paused: %t; %v", name, o.isPaused(), err)
 		}
 	}
 }

@@ -40,10 +40,17 @@ func (m *run) pools() []restore.Object {
 	})
 }
 
-// pausePools pauses the pools, and journals which it paused: one that an earlier move has left
-// paused is not given back by this one. It sets again what somebody has unset.
+// poolsInUse returns those of the pools of which not all users are back on the source.
+func (m *run) poolsInUse() []restore.Object {
+	return slices.DeleteFunc(m.pools(), func(o restore.Object) bool {
+		return !slices.ContainsFunc(o.Users, func(unit string) bool { return !m.isBack(unit) })
+	})
+}
+
+// pausePools pauses the pools that are in use, and journals which it paused: one that an earlier
+// move has left paused is not given back by this one. It sets again what somebody has unset.
 func (m *run) pausePools(ctx context.Context) error {
-	pools := m.pools()
+	pools := m.poolsInUse()
 	if len(pools) == 0 {
 		return nil
 	}
@@ -109,6 +116,15 @@ func (m *run) givePoolsBack(ctx context.Context, is func(unit string) bool) erro
 		}
 	}
 	return nil
+}
+
+// isBack reports whether the source has a unit, and this move does not pause it any more.
+func (m *run) isBack(unit string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	state := m.Units[unit]
+	return m.results.gone[unit] || state == catalog.UnitRolledBack || state == catalog.UnitGivenBack ||
+		state == catalog.UnitBlocked
 }
 
 // pausedPools returns the pools that runs of this move have paused.

@@ -1,10 +1,12 @@
 package move
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -36,6 +38,29 @@ func TestPoolsThatAMovePauses(t *testing.T) {
 		if got := strings.Join(names, " "); got != want {
 			t.Errorf("with %v it pauses %q, want %q", force, got, want)
 		}
+	}
+}
+
+// TestAResumeLeavesPoolsAtWorkWhoseUsersAreBack: they were given back, are blocked, or were gone. A
+// pool that another unit uses is paused, and so is one of which a user was moved.
+func TestAResumeLeavesPoolsAtWorkWhoseUsersAreBack(t *testing.T) {
+	m := &run{Plan: &Plan{}, Units: map[string]catalog.UnitState{"ns/given": catalog.UnitGivenBack,
+		"ns/rolled": catalog.UnitRolledBack, "ns/blocked": catalog.UnitBlocked,
+		"ns/failed": catalog.UnitPending, "ns/moved": catalog.UnitRetired},
+		results: results{gone: map[string]bool{"ns/gone": true}}}
+	for name, users := range map[string][]string{"given": {"ns/given"},
+		"back": {"ns/blocked", "ns/given", "ns/gone", "ns/rolled"}, "failed": {"ns/failed", "ns/given"},
+		"moved": {"ns/given", "ns/moved"}} {
+		m.Plan.Copy.Shared.Objects = append(m.Plan.Copy.Shared.Objects, restore.Object{
+			Ref:    object.Ref{Group: capi.GroupIPAM, Kind: "InClusterIPPool", Namespace: "ns", Name: name},
+			Action: restore.Create, Users: users})
+	}
+	var paused []string
+	for _, o := range m.poolsInUse() {
+		paused = append(paused, o.Name)
+	}
+	if slices.Sort(paused); !slices.Equal(paused, []string{"failed", "moved"}) {
+		t.Errorf("a resume pauses %q", paused)
 	}
 }
 

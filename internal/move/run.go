@@ -168,7 +168,12 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	if err := m.suspendGitOps(ctx); err != nil {
 		return err
 	}
-	if len(m.batches) > 0 { // else nothing of a pool is moved yet
+	if len(m.batches) > 0 {
+		// A rollback without the store trusts the locks of those runs only that the store knows of.
+		if err := m.Journal.Sync(ctx); err != nil {
+			return err
+		}
+		// Before the first batch nothing of a pool is moved.
 		if err := m.pausePools(ctx); err != nil {
 			m.fail(ctx, "", err) // what is handed over is released; no unit is retired
 		}
@@ -183,11 +188,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 	if err == nil {
 		err = m.retireShared(ctx)
 	}
-	if err == nil {
-		err = errors.Join(m.unpauseLeft(ctx), m.givePoolsBack(ctx, m.hasLeft), m.reportKept(ctx))
-	}
 	if ctx.Err() == nil {
-		err = errors.Join(err, m.reportPools(ctx), m.endSuspensions(ctx))
+		err = errors.Join(err, m.unpauseLeft(ctx), m.givePoolsBack(ctx, m.isBack), m.reportKept(ctx),
+			m.reportPools(ctx), m.endSuspensions(ctx))
 	}
 	if err != nil {
 		m.fail(ctx, "", err)

@@ -29,8 +29,8 @@ func (e *ChangedError) Error() string { return "the source changed while it was 
 
 // Hint says what the operator can do.
 func (e *ChangedError) Hint() string {
-	return "find out who changes paused objects (a user, a GitOps controller), roll the operation " +
-		"back, and move again"
+	return "find out who changes paused objects (a user, a GitOps controller), then resume the " +
+		"operation"
 }
 
 func lockStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "lock"} }
@@ -251,11 +251,18 @@ func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster objec
 	nodes []*graph.Node, pause bool) error {
 	unit := h.Step().Unit
 	err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
-		if err := m.mayLock(unit, u); err != nil {
+		may := m.mayLock
+		if pause { // this run has locked it: without that, somebody has given it back since
+			may = m.mayWrite
+		}
+		if err := may(unit, u); err != nil {
 			return false, err
 		}
 		if u.GetDeletionTimestamp() != nil {
 			return false, &deletingError{cluster}
+		}
+		if err := m.Journal.Alive(ctx); err != nil { // after the read, as in changeShared
+			return false, err
 		}
 		locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
 		capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())

@@ -64,15 +64,17 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 		unsigned     bool // no record can be written
 		// doubt: the unit whose hand-over was begun stays paused, until the store answers.
 		doubt bool
+		// resumed: a resume died as well, once its first record was in the store.
+		resumed bool
 	}{
-		{"the journal proves it", locked, false, true, false, false},
+		{"the journal proves it", locked, false, true, false, false, false},
 		{"the journal proves it, copies are left, and the record is written late", copying, false, true,
-			false, false},
+			false, false, true},
 		{"the journal proves it, copies are left, and no record can be signed", copying, false, false,
-			true, false},
-		{"the record proves it", first, false, false, false, false},
-		{"the record is not written, and there is no store", notHandedOver, false, true, false, true},
-		{"another host, and no hand-over was begun", copying, true, false, false, false},
+			true, false, false},
+		{"the record proves it", first, false, false, false, false, false},
+		{"the record is not written, and there is no store", notHandedOver, false, true, false, true, false},
+		{"another host, and no hand-over was begun", copying, true, false, false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stop := fx.watch()
@@ -82,6 +84,12 @@ func TestAPII1RollbackWithoutTarget(t *testing.T) {
 			o.Canary, o.Kill = fx.namespace+"/"+allUnits[0], &c.kill
 			_, err := fx.run(o)
 			must(t, err)
+			if c.resumed {
+				o = fx.order(doResume)
+				o.Kill = &kill{Point: atKey, Key: "operations/", Answered: true}
+				_, err = fx.run(o)
+				must(t, err)
+			}
 			o = fx.giveBack(c.withoutStore)
 			o.Unsigned = c.unsigned
 			if c.lost {

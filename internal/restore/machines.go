@@ -204,8 +204,8 @@ func (r *run) autoscaled(ctx context.Context, u Unit, owner object.Ref) (int64, 
 	}
 	source, err := decodeObject(r.Rows, r.Contents, owner)
 	switch {
-	case errors.Is(err, snapshot.ErrNotLoaded): // an earlier run had it: what came or went is named
-		return 0, nil
+	case errors.Is(err, snapshot.ErrNotLoaded):
+		return r.grownFromZero(ctx, u, owner)
 	case err != nil || !r.Rows.Row(owner.GroupKind()).IsVolatileField(source.Object, replicas):
 		return 0, err
 	}
@@ -214,6 +214,22 @@ func (r *run) autoscaled(ctx context.Context, u Unit, owner object.Ref) (int64, 
 		return 0, client(err)
 	}
 	return replicasOf(live) - replicasOf(source), nil
+}
+
+// grownFromZero is autoscaled for an owner whose contents are not loaded, or were dropped: when it
+// had Machines in the snapshot an earlier run had them, and what came or went is named.
+func (r *run) grownFromZero(ctx context.Context, u Unit, owner object.Ref) (int64, error) {
+	const replicas = "spec.replicas"
+	if slices.ContainsFunc(u.Objects, func(o Object) bool {
+		return o.GroupKind() == capi.Machine && slices.Contains(o.Owners, owner)
+	}) {
+		return 0, nil
+	}
+	live, err := r.Reader.Get(ctx, r.kinds[owner.GroupKind()], owner.Namespace, owner.Name)
+	if err != nil || !r.Rows.Row(owner.GroupKind()).IsVolatileField(live.Object, replicas) {
+		return 0, client(err)
+	}
+	return replicasOf(live), nil
 }
 
 func replicasOf(u *unstructured.Unstructured) int64 {

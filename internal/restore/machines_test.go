@@ -17,13 +17,15 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // scaledReader is a target with Machines and a MachineSet that has some replicas.
 type scaledReader struct {
 	machineReader
-	set      object.Ref
-	replicas int64 // negative: there is no MachineSet
+	set         object.Ref
+	replicas    int64 // negative: there is no MachineSet
+	annotations map[string]string
 }
 
 func (r *scaledReader) Get(_ context.Context, k kube.Kind, _, name string) (
@@ -32,7 +34,39 @@ func (r *scaledReader) Get(_ context.Context, k kube.Kind, _, name string) (
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: k.Kind}, name)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetAnnotations(r.annotations)
 	return u, unstructured.SetNestedField(u.Object, r.replicas, "spec", "replicas")
+}
+
+// notLoaded are the contents of a unit that is done: they were dropped.
+type notLoaded struct{ oneContent }
+
+func (notLoaded) Bytes(object.Ref) ([]byte, error) { return nil, snapshot.ErrNotLoaded }
+
+// TestMachinesOfAMachineSetThatBeganAtZeroAreNoSign: observing has no contents of it any more. When
+// it had Machines in the snapshot, an earlier run had its contents, and what comes is a sign.
+func TestMachinesOfAMachineSetThatBeganAtZeroAreNoSign(t *testing.T) {
+	set := object.Ref{Group: capi.GroupCore, Kind: "MachineSet", Namespace: "n", Name: "s"}
+	machine := func(name string) Object {
+		return Object{Owners: []object.Ref{set}, Ref: object.Ref{Group: capi.GroupCore,
+			Kind: "Machine", Namespace: "n", Name: name}}
+	}
+	scaled := map[string]string{"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0"}
+	for name, tt := range map[string]struct {
+		annotations map[string]string
+		objects     []Object
+		grown       int64
+	}{"scaled": {scaled, nil, 2}, "nobody scales it": {nil, nil, 0},
+		"it had a Machine": {scaled, []Object{machine("old")}, 0}} {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Contents: notLoaded{},
+			Reader: &scaledReader{set: set, replicas: 2, annotations: tt.annotations}})
+		r.kinds[set.GroupKind()] = kube.Kind{GroupKind: set.GroupKind()}
+		grown, err := r.autoscaled(t.Context(), Unit{Name: "n/w",
+			Objects: append([]Object{{Ref: set}}, tt.objects...)}, set)
+		if err != nil || grown != tt.grown {
+			t.Errorf("%s: it has grown by %d, %v; want %d", name, grown, err, tt.grown)
+		}
+	}
 }
 
 // TestMachinesThatAnAutoscalerAskedForAreNoSign: as many new Machines as the MachineSet grew, or as

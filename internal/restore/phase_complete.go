@@ -112,6 +112,9 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 			if err := r.checkOurs(o.Ref, live); err != nil {
 				return err
 			}
+			if err := r.Journal.Alive(ctx); err != nil { // after the read, as in change
+				return err
+			}
 			if live, err = r.applyStatus(ctx, k, live, source); err == nil {
 				r.finishLater(ctx, &made, k, u.Name, o, source, live)
 			}

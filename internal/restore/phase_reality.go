@@ -151,10 +151,10 @@ func (r *run) holdMachine(ctx context.Context, h *catalog.StepHandle, o Object,
 	var unrecorded error
 	key := o.Ref.String()
 	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-		_, has := live.GetAnnotations()[capi.AnnotationSkipRemediation]
+		why, has := live.GetAnnotations()[capi.AnnotationSkipRemediation]
 		if recorded[key] == nil {
 			value := heldByUs
-			if has {
+			if has && why != heldFor+r.Operation { // a host that was lost may not have recorded it
 				value = heldByOthers
 			}
 			unrecorded = h.Record(ctx, catalog.Value{Key: key, Data: value})
@@ -205,6 +205,10 @@ func (r *run) heldMachines(ctx context.Context, unit string) (map[string]bool, e
 	return held, err
 }
 
+func resumeRemediationStep(unit string) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "resume-remediation"}
+}
+
 // resumeRemediation takes the annotations of holdRemediation away again, and those of an earlier
 // operation that this one took the Machines over from.
 func (r *run) resumeRemediation(ctx context.Context, u Unit) error {
@@ -220,8 +224,8 @@ func (r *run) resumeRemediation(ctx context.Context, u Unit) error {
 	if len(held) == 0 {
 		return nil
 	}
-	step := catalog.Step{Unit: u.Name, Phase: "resume-remediation"}
-	return r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, resumeRemediationStep(u.Name), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
 		for _, o := range u.Objects {
 			if !held[o.Ref.String()] {
 				continue

@@ -14,7 +14,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -169,73 +168,6 @@ func (r *run) checkCascade(ctx context.Context, on lister, parts []Unit) error {
 	return nil
 }
 
-// isCreated reports whether a run of the plan creates an object, and does not only complete what
-// another operation or a pre-copy created. In a plan from marks, a lost operation created it.
-func (r *run) isCreated(o Object) bool {
-	return o.Action == Create && (o.UID == "" || o.Ours && r.Plan.FromMarks)
-}
-
-// undoStep undoes a step. In a plan from marks nothing was done before: removing is a step of its
-// own there.
-func (r *run) undoStep(ctx context.Context, step catalog.Step, fn func(ctx context.Context,
-	h *catalog.StepHandle) error) error {
-	if r.Plan.FromMarks {
-		step.Phase = "undo-" + step.Phase
-		return r.Journal.Do(ctx, step, fn)
-	}
-	return r.Journal.Undo(ctx, step, fn)
-}
-
-// checkUnreleased makes sure that no release of a unit was begun: its controllers may have been at
-// work, whatever the Cluster says by now.
-func (r *run) checkUnreleased(ctx context.Context, u Unit) error {
-	state, err := r.Journal.State(ctx, releaseStep(u.Name))
-	if err == nil && state != "" {
-		err = &copyAtWorkError{u.Name}
-	}
-	return err
-}
-
-func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
-	if u.Name != "" {
-		if err := errors.Join(r.checkUnreleased(ctx, u), r.checkStillPaused(ctx, u)); err != nil {
-			return err
-		}
-		if err := r.undoOwners(ctx, u.Name); err != nil {
-			return err
-		}
-		if err := r.undoStep(ctx, r.clusterStatusStep(u.Name),
-			func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
-			return err // the Cluster goes with its wave
-		}
-	}
-	list := Waves(u.Objects)
-	slices.Reverse(list)
-	for _, wave := range list {
-		err := r.undoStep(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,
-			_ *catalog.StepHandle) error {
-			// Somebody may end the pause at any time: then a MachineSet replaces what is removed.
-			if err := r.checkStillPaused(ctx, u); err != nil {
-				return err
-			}
-			return r.each(wave, func(obj Object) error {
-				r.Journal.Progress("objects undone", r.done.Add(1), r.total)
-				switch {
-				case !r.isCreated(obj):
-					return nil
-				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Needed[obj.Ref]:
-					return r.leave(ctx, obj, o.StayPaused[obj.Ref])
-				}
-				return r.removeObject(ctx, o.Remover, obj)
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return r.resumeRemediation(ctx, u) // of Machines that stay
-}
-
 // leave leaves an object of ours on the target and removes our annotations from it. One that must
 // not be released stays paused (*notReadyError), and so do one that the caller says (stay), a pool
 // that awaits workload clusters and, in a move, an object with a Gate: the source has it again.
@@ -332,8 +264,8 @@ var (
 	errAtWork  = errors.New("it stays on the target: it is at work there")
 )
 
-func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
-	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, metav1.ObjectMeta{},
+func (r *run) removeObject(ctx context.Context, w Remover, o Object) (gone bool, err error) {
+	err = Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, metav1.ObjectMeta{},
 		func(live *unstructured.Unstructured) error {
 			switch {
 			case r.checkOurs(o.Ref, live) != nil:
@@ -347,11 +279,11 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 		})
 	switch {
 	case errors.Is(err, errNotOurs):
-		return nil
+		return false, nil
 	case errors.Is(err, errAtWork):
-		return r.kept(ctx, o, errAtWork.Error(), hintKeepPaused)
+		return false, r.kept(ctx, o, errAtWork.Error(), hintKeepPaused)
 	}
-	return err
+	return err == nil, err
 }
 
 // undoOwners removes the owner references of a unit from shared objects, which the garbage

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -172,8 +173,9 @@ type Object struct {
 }
 
 // Without returns the plan without units that do not go on in it: they were rolled back, or belong
-// to another management cluster by now. A pool of addresses that one of them uses stays paused, of
-// which there is a finding.
+// to another management cluster by now. A pool of addresses that one of them uses stays paused, and
+// so does a host in the namespace of one: the management cluster that has the unit works with it.
+// Of each there is a finding.
 func (p *Plan) Without(units map[string]bool, rows *capi.Table) (*Plan, []object.Finding) {
 	if len(units) == 0 {
 		return p, nil
@@ -185,13 +187,22 @@ func (p *Plan) Without(units map[string]bool, rows *capi.Table) (*Plan, []object
 	for i := range rest.Shared.Objects {
 		o := &rest.Shared.Objects[i]
 		o.Awaits = slices.Clone(o.Awaits)
-		for _, user := range o.Users {
-			if units[user] && rows.Row(o.GroupKind()).AddressPool {
-				o.Awaits = append(o.Awaits, user)
+		row := rows.Row(o.GroupKind())
+		for _, unit := range slices.Sorted(maps.Keys(units)) {
+			namespace, _, _ := strings.Cut(unit, "/")
+			mayUse := row.PausedShared && namespace == o.Namespace // a free host names nobody
+			if units[unit] && (row.AddressPool && slices.Contains(o.Users, unit) || mayUse) {
+				o.Awaits = append(o.Awaits, unit)
 			}
 		}
-		if len(o.Awaits) > len(p.Shared.Objects[i].Awaits) && o.Action != Skip {
+		switch held := len(o.Awaits) > len(p.Shared.Objects[i].Awaits) && o.Action != Skip; {
+		case held && row.AddressPool:
 			findings = append(findings, holdPool(o))
+		case held:
+			findings = append(findings, object.Finding{Severity: object.Warning,
+				Code: object.CodeSharedKept, Ref: o.Ref, Message: fmt.Sprintf("it stays paused: the "+
+					"management cluster that has %s works with it", listed(o.Awaits)),
+				Hint: "unpause it only where no other management cluster works with it"})
 		}
 	}
 	return &rest, findings

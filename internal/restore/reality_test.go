@@ -323,6 +323,28 @@ func TestAMachineThatGoesBetweenTwoRunsIsHeldToo(t *testing.T) {
 	}
 }
 
+// TestAMachineThatALostHostHoldsIsGivenBack: it was lost before the store had the record of that.
+func TestAMachineThatALostHostHoldsIsGivenBack(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	s.Set("w", []workload.Node{realNode("cp", true)}, "cp")
+	x := real(t, s)
+	x.spec.Force = object.Forced{object.CodeMachinesGone: ""}
+	x.begin(t)
+	held := 0
+	x.target.onCreate = func(u *unstructured.Unstructured) {
+		if u.GetName() == "worker" {
+			capi.Annotate(u.Object, capi.AnnotationSkipRemediation, heldFor+string(x.id))
+			held++
+		}
+	}
+	if failures, err := x.run(t); err != nil || held != 1 {
+		t.Fatalf("%d held: %v: %q", held, err, failures)
+	}
+	if names := x.skipsRemediation(); len(names) > 0 {
+		t.Errorf("held afterwards: %q", names)
+	}
+}
+
 // skipsRemediation returns the names of the objects that are held from remediation.
 func (x *trial) skipsRemediation() (names []string) {
 	x.target.mu.Lock()

@@ -2,11 +2,13 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -194,8 +196,11 @@ func (r *run) finishShared(ctx context.Context, released map[string]bool) error 
 		return nil
 	}
 	waiting := r.unreleased(released)
-	if err := r.releaseShared(ctx, waiting, r.ownUnits(released)); err != nil || len(waiting) > 0 {
+	if err := r.releaseShared(ctx, waiting, r.ownUnits(released)); err != nil {
 		return err
+	}
+	if len(waiting) > 0 {
+		return r.shared.firstFailure(r.Plan.Shared.Objects)
 	}
 	if err := r.createShared(ctx, sharedWaves(r.Plan, true)); err != nil {
 		return err
@@ -257,17 +262,25 @@ func (r *run) releaseShared(ctx context.Context, unreleased, own map[string]bool
 		err := r.releaseSharedObject(ctx, o, i+1, own)
 		switch {
 		case err == nil:
-		case isNotReady(err) || actsOnCopy(err):
-			r.failShared(ctx, o, err) // the others are released all the same
 		case isLost(o, err):
 			if err := r.sharedGone(ctx, o); err != nil {
 				return err
 			}
+		case isNotReady(err) || actsOnCopy(err) || isOfOneObject(err):
+			r.failShared(ctx, o, err) // the others are released all the same
 		default:
 			return fmt.Errorf("release %s: %w", o.Ref, err)
 		}
 	}
 	return nil
+}
+
+// isOfOneObject reports whether an error is about one object: the API server refuses a write to it,
+// or a move works on it.
+func isOfOneObject(err error) bool {
+	_, answered := errors.AsType[*apierrors.StatusError](err)
+	_, atWork := errors.AsType[*OperationAtWorkError](err)
+	return isDenied(err) || answered && !kube.Transient(err) || atWork
 }
 
 // releaseSharedObject releases a shared object that is still paused by us. Each one has a step of

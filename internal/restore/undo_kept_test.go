@@ -195,7 +195,7 @@ func TestI1AFencedClusterIsNotReleasedWithoutARecord(t *testing.T) {
 }
 
 // TestPlanWithoutUnits: what they share with others is released, but for a pool of addresses that
-// one of them uses.
+// one of them uses, and for hosts in the namespace of one.
 func TestPlanWithoutUnits(t *testing.T) {
 	shared := func(kind, group string, users ...string) Object {
 		return Object{Ref: object.Ref{Group: group, Kind: kind, Namespace: "n", Name: "x"}, Users: users}
@@ -203,9 +203,11 @@ func TestPlanWithoutUnits(t *testing.T) {
 	p := &Plan{Units: []Unit{{Name: "n/a"}, {Name: "n/b"}}, Shared: Unit{Objects: []Object{
 		shared("InClusterIPPool", "ipam.cluster.x-k8s.io", "n/a", "n/b"),
 		shared("InClusterIPPool", "ipam.cluster.x-k8s.io", "n/a"),
-		shared("ClusterResourceSet", "addons.cluster.x-k8s.io", "n/a", "n/b")}}}
+		shared("ClusterResourceSet", "addons.cluster.x-k8s.io", "n/a", "n/b"),
+		shared("BareMetalHost", "metal3.io")}}}
 	rest, findings := p.Without(map[string]bool{"n/b": true}, nil)
-	if len(findings) != 1 || findings[0].Code != object.CodePoolShared {
+	if len(findings) != 2 || findings[0].Code != object.CodePoolShared ||
+		findings[1].Code != object.CodeSharedKept {
 		t.Errorf("findings: %v", findings)
 	}
 	if len(rest.Units) != 1 || rest.Units[0].Name != "n/a" || len(p.Units) != 2 {
@@ -216,7 +218,7 @@ func TestPlanWithoutUnits(t *testing.T) {
 	if rest, _ := late.Without(map[string]bool{"n/b": true}, nil); rest.Shared.Objects[0].Action != Skip {
 		t.Error("a pool that has no pause is created")
 	}
-	for i, want := range [][]string{{"n/b"}, nil, nil} {
+	for i, want := range [][]string{{"n/b"}, nil, nil, {"n/b"}} {
 		if o := rest.Shared.Objects[i]; !slices.Equal(o.Awaits, want) || p.Shared.Objects[i].Awaits != nil {
 			t.Errorf("%s awaits %q, want %q", o.Ref, o.Awaits, want)
 		}

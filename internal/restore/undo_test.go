@@ -29,6 +29,8 @@ type mortal struct {
 	*memory
 	writes int  // that it does before it dies; negative is never
 	after  bool // it dies once the last of them is done, and hears no answer
+	// keeps is an object of which every write is refused.
+	keeps object.Ref
 
 	mu   sync.Mutex
 	done int
@@ -51,6 +53,13 @@ func (m *mortal) at(write func() error) error {
 	return nil
 }
 
+func (m *mortal) refuses(k kube.Kind, namespace, name string) error {
+	if m.keeps != (object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}) {
+		return nil
+	}
+	return apierrors.NewForbidden(resourceOf(k), name, errors.New("it is protected"))
+}
+
 // live returns an object for a write at this version.
 func (m *memory) live(k kube.Kind, namespace, name string, uid types.UID, version string) (
 	*unstructured.Unstructured, error) {
@@ -67,6 +76,9 @@ func (m *memory) live(k kube.Kind, namespace, name string, uid types.UID, versio
 // PatchMetadata implements Remover.
 func (m *mortal) PatchMetadata(_ context.Context, k kube.Kind, namespace, name string,
 	metadata map[string]any) (out *unstructured.Unstructured, err error) {
+	if err := m.refuses(k, namespace, name); err != nil {
+		return nil, err
+	}
 	return out, m.at(func() error {
 		m.memory.mu.Lock()
 		defer m.memory.mu.Unlock()
@@ -86,6 +98,9 @@ func (m *mortal) PatchMetadata(_ context.Context, k kube.Kind, namespace, name s
 // Delete implements Remover. An object with finalizers would be seen by its controllers.
 func (m *mortal) Delete(_ context.Context, k kube.Kind, namespace, name string, uid types.UID,
 	version string) error {
+	if err := m.refuses(k, namespace, name); err != nil {
+		return err
+	}
 	return m.at(func() error {
 		m.memory.mu.Lock()
 		defer m.memory.mu.Unlock()
@@ -124,17 +139,21 @@ func (x *trial) undo(t *testing.T, w *mortal) error {
 }
 
 // pausedTrial is a restore that left two workload clusters with a Machine each paused on a target
-// that has something of its own.
-func pausedTrial(t *testing.T) *trial {
+// that has something of its own. The first one has further Machines, by their names.
+func pausedTrial(t *testing.T, more ...string) *trial {
 	t.Helper()
-	machine := func(ns string) string {
-		return fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":%q,"name":"m",
+	machine := func(ns, name string) string {
+		return fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":%q,"name":%q,
 			"finalizers":["machine.cluster.x-k8s.io"],
 			"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster",
 				"name":"w"}]},
-			"spec":{"clusterName":"w"}}`, ns)
+			"spec":{"clusterName":"w"}}`, ns, name)
 	}
-	source := twoTenantsOwning(t, machine("one"), machine("two"))
+	machines := []string{machine("one", "m"), machine("two", "m")}
+	for _, name := range more {
+		machines = append(machines, machine("one", name))
+	}
+	source := twoTenantsOwning(t, machines...)
 	for ref, u := range source.objects {
 		if ref.Kind == "Cluster" {
 			u.SetFinalizers([]string{"cluster.cluster.x-k8s.io"})

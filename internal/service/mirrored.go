@@ -49,6 +49,7 @@ type mirrorTo struct {
 	// giveUp: the operator overrides no-mirror.
 	giveUp bool
 	others excluded
+	back   bool // the run rolls back
 }
 
 // beginMirror begins the mirror of the next run of an operation. When another host takes over, it

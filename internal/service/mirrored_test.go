@@ -145,36 +145,78 @@ func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
 // TestRunThatIsTakenOverAtItsEndEndsAsHeld: it wrote nothing after the take-over, so it does not
 // notice before its end is recorded.
 func TestRunThatIsTakenOverAtItsEndEndsAsHeld(t *testing.T) {
+	for _, end := range []error{nil, errRolledBack} {
+		m := newMirroredHosts(t)
+		a, c, st := m.host()
+		id := newMirroredRun(t, c, st)
+		run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
+			j *catalog.Journal) error {
+			if err := doStep(ctx, j, "pause"); err != nil {
+				return err
+			}
+			b, other, otherStore := m.host()
+			if _, err := b.currentOperation(ctx, other, string(id), m.identity); err != nil {
+				return err
+			}
+			over, err := b.startMirrored(ctx, other, id, mirrorTo{store: otherStore},
+				func(ctx context.Context, j *catalog.Journal) error {
+					return doStep(ctx, j, "hand-over")
+				})
+			if err != nil {
+				return err
+			}
+			return errors.Join(over.Wait(), end)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run.Wait(); !as[*mirror.FencedError](err) {
+			t.Errorf("the first run, with the end %v, ended with %v", end, err)
+		}
+		op, err := c.Operation(t.Context(), id)
+		if err != nil || operationToProto(op).GetExitCode() != ExitHeld {
+			t.Errorf("with the end %v: %+v, %v", end, op, err)
+		}
+	}
+}
+
+// TestAStopAndARollbackAreOnRecordBeforeTheyAreAnswered: the process may die right after that. Then
+// a daemon goes on with neither in the direction from before.
+func TestAStopAndARollbackAreOnRecordBeforeTheyAreAnswered(t *testing.T) {
 	m := newMirroredHosts(t)
 	a, c, st := m.host()
 	id := newMirroredRun(t, c, st)
-	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
-		j *catalog.Journal) error {
-		if err := doStep(ctx, j, "pause"); err != nil {
-			return err
-		}
-		b, other, otherStore := m.host()
-		if _, err := b.currentOperation(ctx, other, string(id), m.identity); err != nil {
-			return err
-		}
-		over, err := b.startMirrored(ctx, other, id, mirrorTo{store: otherStore},
-			func(ctx context.Context, j *catalog.Journal) error {
-				return doStep(ctx, j, "hand-over")
-			})
-		if err != nil {
-			return err
-		}
-		return over.Wait()
-	})
+	began, ends := make(chan struct{}), make(chan struct{})
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st, back: true},
+		func(ctx context.Context, j *catalog.Journal) error {
+			close(began)
+			<-ends // a step in flight
+			return context.Cause(ctx)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := run.Wait(); !as[*mirror.FencedError](err) {
-		t.Errorf("the first run ended with %v", err)
+	<-began
+	if op, err := c.Operation(t.Context(), id); err != nil || !op.Back {
+		t.Errorf("it rolls back: %t, %v", op.Back, err)
 	}
-	op, err := c.Operation(t.Context(), id)
-	if err != nil || operationToProto(op).GetExitCode() != ExitHeld {
-		t.Errorf("%+v, %v", op, err)
+	if err := a.stopRun(t.Context(), c, id); err != nil {
+		t.Error(err)
+	}
+	running, err := c.Operation(t.Context(), id)
+	if err != nil || running.State != catalog.Running || running.StopCause != catalog.StopRequested {
+		t.Errorf("it is %s, to be stopped by %q, %v", running.State, running.StopCause, err)
+	}
+	close(ends)
+	_ = run.Wait()
+	if _, err := c.SetState(t.Context(), id, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.classifyInterrupted(t.Context(), c, running); err != nil { // as after a crash
+		t.Fatal(err)
+	}
+	if op, err := c.Operation(t.Context(), id); err != nil || resumable(op) {
+		t.Errorf("a daemon would resume it: %+v, %v", op, err)
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	to := mirrorTo{ends.Store, how.giveUp, others}
+	to := mirrorTo{store: ends.Store, giveUp: how.giveUp, others: others, back: back}
 	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		if !back {
 			return move.Resume(ctx, s.moveOptions(c, j, ends), stored)

@@ -106,7 +106,7 @@ func (s *Server) giveMoveBack(ctx context.Context, c *catalog.Catalog, op catalo
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	to := mirrorTo{st, how.giveUp, others}
+	to := mirrorTo{store: st, giveUp: how.giveUp, others: others, back: true}
 	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		if how.storeAway != nil {
 			if err := j.EmitFindings(ctx, []object.Finding{move.StoreAway(how.storeAway)}); err != nil {
@@ -152,7 +152,7 @@ func (s *Server) goForward(ctx context.Context, c *catalog.Catalog, op catalog.O
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	to := mirrorTo{st, how.giveUp, others}
+	to := mirrorTo{store: st, giveUp: how.giveUp, others: others}
 	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		return move.GoForward(ctx, s.moveOptions(c, j, ends), stored)
 	})

@@ -54,6 +54,9 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 	op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
+	if op.StopCause == catalog.StopRequested { // somebody was about to stop it
+		why.Cause = op.StopCause
+	}
 	switch {
 	case op.State == catalog.Planned:
 		state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + " before it began; it " +

@@ -3,17 +3,24 @@
 package service
 
 import (
+	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -86,24 +93,135 @@ func (f *apiFixture) rollBack(s *Server, id string, want catalog.State) {
 	f.await(s, id, want)
 }
 
+// TestAPII1ARollbackListsAgainWhatTheRestoreTookOffThePolicy: the restore was about to release a
+// workload cluster into a management cluster that it had moved away from, and is rolled back. A
+// GitOps tool that still applies it there must not create it.
+func TestAPII1ARollbackListsAgainWhatTheRestoreTookOffThePolicy(t *testing.T) {
+	t.Parallel()
+	f, policy, cluster, unit := denying(t, "listed")
+	denied := func() string {
+		t.Helper()
+		id, err := policy.DeniedID(t.Context(), cluster.Ref)
+		must(t, err)
+		return id
+	}
+	for range 2 { // it was fenced again before a resume
+		must(t, policy.Arm(t.Context(), []fence.Cluster{cluster}))
+		must(t, f.allow(t.Context(), f.journal, unit))
+	}
+	if id := denied(); id != "" {
+		t.Errorf("it is denied before the release: %q", id)
+	}
+	u := &restoreUndo{target: f.target, kinds: f.kinds, store: f.store, journal: f.journal,
+		stored: storedRestore{Plan: *f.plan}}
+	for range 2 {
+		must(t, u.giveBack(t.Context(), unit))
+	}
+	if id := denied(); id != cluster.ID {
+		t.Errorf("after the rollback %q is denied, want %q", id, cluster.ID)
+	}
+}
+
+// TestAPII1TheRecordIsReadAsTheLastThingBeforeARelease: another operation claims the workload
+// cluster while the policy of the target is lifted.
+func TestAPII1TheRecordIsReadAsTheLastThingBeforeARelease(t *testing.T) {
+	t.Parallel()
+	f, policy, cluster, unit := denying(t, "claimed")
+	must(t, policy.Arm(t.Context(), []fence.Cluster{cluster}))
+	j := f.catalog.Journal(f.journal.Operation(), catalog.JournalOptions{
+		Sync: func(context.Context) error { // of what is about to be taken off the list
+			f.restoreElsewhere(t)
+			return nil
+		}})
+	hook, err := f.lastChecks(t.Context(), j, f.plan, true)
+	must(t, err)
+	err = hook(t.Context(), unit)
+	if owned, refused := errors.AsType[*ownership.OwnedError](err); !refused || owned.By.UID != "uid-c" {
+		t.Errorf("it is released, or not because of its owner: %v", err)
+	}
+}
+
+// denying is a fixture whose target has an admission policy that may deny the Cluster of a unit.
+func denying(t *testing.T, name string) (*ownedFixture, *fence.Policy, fence.Cluster,
+	restore.Unit) {
+	t.Helper()
+	f := newOwnedFixture(t, true)
+	f.target = servers.Connect(t, 1)
+	var err error
+	f.kinds, err = f.target.Reader().Kinds(t.Context())
+	must(t, err)
+	unit := restore.Unit{Name: "denying/" + name, WorkloadID: ownedUnit.WorkloadID}
+	cluster := fence.Cluster{ID: unit.WorkloadID}
+	cluster.Ref, err = clusterOf(unit)
+	must(t, err)
+	policy := f.policy()
+	t.Cleanup(func() { must(t, policy.Disarm(context.Background(), []object.Ref{cluster.Ref})) })
+	return f, policy, cluster, unit
+}
+
+// fence pauses a Cluster on the source as a fence does, and waits for the acknowledgement.
+func (f *apiFixture) fence(unit string) {
+	f.t.Helper()
+	m := servers.Connect(f.t, 0)
+	kinds, err := m.Reader().Kinds(f.t.Context())
+	must(f.t, err)
+	k, _ := kube.FindKind(kinds, capi.Cluster)
+	u := f.cluster(0, unit)
+	must(f.t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
+	capi.Annotate(u.Object, capi.AnnotationFenced, capi.FencedByOperator)
+	_, err = m.Writer().Update(f.t.Context(), k, u)
+	must(f.t, err)
+	for capi.NotAcknowledged(f.cluster(0, unit).Object, "True") != "" {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// damageRecord writes over the ownership record of a workload cluster, and returns what puts it
+// back.
+func (f *apiFixture) damageRecord(unit string) (mend func()) {
+	f.t.Helper()
+	file := filepath.Join(f.dir, "store", "owners", f.ids[unit]+".json")
+	text, err := os.ReadFile(file)
+	must(f.t, err)
+	must(f.t, os.WriteFile(file, []byte("{"), 0o600))
+	return func() { must(f.t, os.WriteFile(file, text, 0o600)) }
+}
+
 // TestAPIAfterARollbackWhatIsReleasedIsFinished: a restore is stopped when it has released one of
 // three workload clusters, and rolled back. The other two are removed. A resume finishes the one
-// that stays, and what it shares; it does not bring the others again.
+// that stays, and what it shares; it does not bring the others again, which the source has back and
+// reconciles. The record of one cannot be read in a first rollback: that holds up no other one, nor
+// a resume of what stays.
 func TestAPIAfterARollbackWhatIsReleasedIsFinished(t *testing.T) {
 	f := newAPIFixture(t, "partly")
 	s := f.daemon()
 	t.Cleanup(func() { must(t, s.Close()) })
 	f.snapshot(s)
+	sides := s.cfg.Sources
 	id := f.stopAtClaim(s, 2)
 	released := f.states(s, id)[catalog.UnitReleased]
 	if len(released) != 1 || !f.addonsPaused() {
 		t.Fatalf("%q are released before the stop, want one; the addons are paused: %t", released,
 			f.addonsPaused())
 	}
+	mend := f.damageRecord(f.states(s, id)[catalog.UnitCopied][0]) // that was claimed
+	f.rollBack(s, id, catalog.Failed)
+	c, err := s.openCatalog(t.Context())
+	must(t, err)
+	op, err := findOperation(t.Context(), c, id)
+	must(t, err)
+	if len(f.states(s, id)[catalog.UnitRolledBack]) != 1 || op.Back ||
+		!strings.Contains(op.Message, "the rollback of others failed") {
+		t.Errorf("beside a record that cannot be read: %v, back %t: %s", f.states(s, id), op.Back,
+			op.Message)
+	}
+	mend()
 	f.rollBack(s, id, catalog.Failed)
 	if len(f.states(s, id)[catalog.UnitRolledBack]) != 2 || !f.addonsPaused() {
 		t.Errorf("after the rollback: %v, the addons are paused: %t", f.states(s, id), f.addonsPaused())
 	}
+	s.cfg.Sources, s.cfg.Targets = sides, sides // the source answers
+	f.fence(released[0])
 	f.resume(s, id, catalog.Succeeded)
 	for _, unit := range units {
 		live := f.cluster(1, unit)

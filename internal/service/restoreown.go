@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
@@ -18,22 +19,57 @@ import (
 )
 
 // allow lifts the admission policy of an earlier fence of the target for a unit, unless another
-// host has taken the operation over.
+// host has taken the operation over. It journals what it takes off the list: a rollback lists that
+// again.
 func (o *restoreInputs) allow(ctx context.Context, j *catalog.Journal, u restore.Unit) error {
-	key, err := object.ParseKey(u.Name)
+	ref, err := clusterOf(u)
 	if err != nil {
 		return err
 	}
 	policy := o.policy()
 	policy.Alive = j.Alive
-	return policy.Allow(ctx, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
-		Namespace: key.Namespace, Name: key.Name})
+	id, err := policy.DeniedID(ctx, ref)
+	if err == nil && id != "" {
+		err = recordDenied(ctx, j, u, id)
+	}
+	if err != nil {
+		return err
+	}
+	return policy.Allow(ctx, ref) // also when an earlier run took it off unheard
+}
+
+// recordDenied journals for which workload cluster the policy denies the Cluster of a unit.
+func recordDenied(ctx context.Context, j *catalog.Journal, u restore.Unit, id string) error {
+	return j.Do(ctx, allowStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		data, err := json.Marshal(id)
+		if err != nil {
+			return fmt.Errorf("encode id: %w", err)
+		}
+		if err := h.Record(ctx, catalog.Value{Key: deniedID, Data: data}); err != nil {
+			return err
+		}
+		return h.Sync(ctx) // a rollback on another host has to know it, too
+	})
+}
+
+// deniedID is the value of the step before a Cluster is taken off the list of the policy.
+const deniedID = "id"
+
+func allowStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "allow"} }
+
+// clusterOf returns the ref of the Cluster of a unit.
+func clusterOf(u restore.Unit) (object.Ref, error) {
+	key, err := object.ParseKey(u.Name)
+	return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: key.Namespace,
+		Name: key.Name}, err
 }
 
 // policy is the admission policy of the target.
-func (o *restoreInputs) policy() *fence.Policy {
-	return &fence.Policy{Reader: o.target.Reader(), Writer: o.target.Writer(),
-		Prober: o.target.Prober(), Kinds: o.kinds}
+func (o *restoreInputs) policy() *fence.Policy { return policyOf(o.target, o.kinds) }
+
+// policyOf is the admission policy of a management cluster.
+func policyOf(m *kube.Mgmt, kinds []kube.Kind) *fence.Policy {
+	return &fence.Policy{Reader: m.Reader(), Writer: m.Writer(), Prober: m.Prober(), Kinds: kinds}
 }
 
 // checkPolicy returns findings about Clusters that the target would not let be released: they were
@@ -132,7 +168,11 @@ func recordOwner(ctx context.Context, s ownership.Store, h *catalog.StepHandle,
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(have.By)
+	return recordPrevious(ctx, h, have.By)
+}
+
+func recordPrevious(ctx context.Context, h *catalog.StepHandle, by object.Side) error {
+	data, err := json.Marshal(by)
 	if err != nil {
 		return fmt.Errorf("encode owner: %w", err)
 	}

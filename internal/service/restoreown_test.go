@@ -35,9 +35,11 @@ func TestARestoreWhoseHostWakesUpAllowsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	errLost := errors.New("another host has taken over")
-	j := (&catalog.Catalog{}).Journal("", catalog.JournalOptions{
+	f := newOwnedFixture(t, true)
+	f.target = target
+	j := f.catalog.Journal(f.journal.Operation(), catalog.JournalOptions{
 		Alive: func(context.Context) error { return errLost }})
-	if err := (&restoreInputs{target: target}).allow(t.Context(), j, ownedUnit); !errors.Is(err, errLost) {
+	if err := f.allow(t.Context(), j, ownedUnit); !errors.Is(err, errLost) {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -30,10 +30,10 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := (&sourceGuard{o: o, plan: &stored.Plan}).check(ctx); err != nil {
+	if err := o.askSource(ctx, c, op.ID, &stored.Plan); err != nil {
 		return nil, err
 	}
-	to := mirrorTo{o.store, how.giveUp, others}
+	to := mirrorTo{store: o.store, giveUp: how.giveUp, others: others}
 	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
 		if err != nil {
@@ -48,28 +48,40 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 				return err
 			}
 		}
-		left, err := o.left(ctx, c, j, &stored.Plan)
+		left, findings, err := o.left(ctx, c, j, &stored.Plan)
 		if err != nil {
 			return err
 		}
-		rest, findings := stored.Plan.Without(left, o.rows)
-		if err := j.EmitFindings(ctx, findings); err != nil {
+		rest, more := stored.Plan.Without(left, o.rows)
+		if err := j.EmitFindings(ctx, append(findings, more...)); err != nil {
 			return err
 		}
 		return o.run(ctx, j, rest, contents, stored.Tuning)
 	})
 }
 
+// askSource makes sure, before a resume, that the source is gone. The source may well reconcile
+// what the resume leaves: it has that back.
+func (o *restoreInputs) askSource(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	plan *restore.Plan) error {
+	left, _, err := o.left(ctx, c, c.Journal(id, catalog.JournalOptions{}), plan)
+	if err != nil {
+		return err
+	}
+	rest, _ := plan.Without(left, o.rows)
+	return (&sourceGuard{o: o, plan: rest}).check(ctx)
+}
+
 // left returns the units of a restore that a resume leaves: they were rolled back, or released and
-// have come to belong to another management cluster since (I1). One that is not released yet is
-// asked for right before its release.
+// have come to belong to another management cluster since (I1), which are the findings. One that is
+// not released yet is asked for right before its release.
 func (o *restoreInputs) left(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	plan *restore.Plan) (map[string]bool, error) {
+	plan *restore.Plan) (left map[string]bool, findings []object.Finding, err error) {
 	op, err := c.Operation(ctx, j.Operation())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	left := map[string]bool{}
+	left = map[string]bool{}
 	for _, u := range plan.Units {
 		switch op.Units[u.Name] {
 		case catalog.UnitRolledBack:
@@ -85,19 +97,17 @@ func (o *restoreInputs) left(ctx context.Context, c *catalog.Catalog, j *catalog
 		case store.IsUnusable(err), as[*ownership.WentBackError](err):
 			continue // it was released by a record that counted
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", u.Name, err)
+			return nil, nil, fmt.Errorf("%s: %w", u.Name, err)
 		case !have.Trusted || have.Epoch <= q.Epoch || have.By.UID == plan.Target.UID:
 			continue
 		}
 		left[u.Name] = true
-		if err := j.Emit(ctx, catalog.FindingEvent(u.Name, object.Finding{Severity: object.Warning,
+		findings = append(findings, object.Finding{Severity: object.Warning,
 			Code: object.CodeOwnedElsewhere, Unit: u.Name, Message: fmt.Sprintf("management cluster %s "+
 				"(%s) has taken it over since its release here; this operation leaves it", have.By.Name,
-				have.By.UID), Hint: "work with that management cluster"})); err != nil {
-			return nil, err
-		}
+				have.By.UID), Hint: "work with that management cluster"})
 	}
-	return left, nil
+	return left, findings, nil
 }
 
 // reopenRestore opens the snapshot and the target of a stored plan. Another store or target is a

@@ -296,6 +296,26 @@ func objectsRead(j *catalog.Journal) func(done, total int64) {
 	return func(done, total int64) { j.Progress("objects read", done, total) }
 }
 
+// lastChecks returns beforeRelease, after which the admission policy of the target is lifted and
+// the ownership record is read once more: the questions and the policy may have taken seconds.
+// records says whether the store and the keys can write one.
+func (o *restoreInputs) lastChecks(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+	records bool) (func(ctx context.Context, u restore.Unit) error, error) {
+	claimed, err := o.beforeRelease(ctx, j, plan)
+	return func(ctx context.Context, u restore.Unit) error {
+		if err := claimed(ctx, u); err != nil {
+			return err
+		}
+		if err := o.allow(ctx, j, u); err != nil {
+			return err
+		}
+		if !records {
+			return o.unclaimed(ctx, j, plan, u)
+		}
+		return ownership.Check(ctx, o.store, claim(j, plan, u))
+	}, err
+}
+
 func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
 	contents *snapshot.Contents, tuning restore.Tuning) error {
 	o.snapshot = nil // the plan has what is needed of its graph, which is as large as the fleet
@@ -304,18 +324,11 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 		Writer: o.target.Writer(), Prober: o.target.Prober(), Kinds: o.kinds, Rows: o.rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
+	records := o.store.CanFence(ctx) == nil
 	var err error
-	if run.Hooks.BeforeRelease, err = o.beforeRelease(ctx, j, plan); err != nil {
+	if run.Hooks.BeforeRelease, err = o.lastChecks(ctx, j, plan, records); err != nil {
 		return err
 	}
-	claimed := run.Hooks.BeforeRelease
-	run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
-		if err := claimed(ctx, u); err != nil {
-			return err
-		}
-		return o.allow(ctx, j, u)
-	}
-	records := o.store.CanFence(ctx) == nil
 	run.Hooks.EpochMark = func(u restore.Unit) string {
 		q := claim(j, plan, u)
 		if !records { // an older record that names another one must not fence the Cluster

@@ -21,6 +21,7 @@ import (
 // ownedFixture is a restore of one unit into b that has a journal and a store.
 type ownedFixture struct {
 	*restoreInputs
+	catalog *catalog.Catalog
 	journal *catalog.Journal
 	plan    *restore.Plan
 	signing *store.Store
@@ -103,6 +104,7 @@ func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
 	return &ownedFixture{restoreInputs: &restoreInputs{store: open(withKey, b),
 		dialer: &dialer{}}, signing: signing,
 		bucket:  b,
+		catalog: c,
 		journal: c.Journal(op.ID, catalog.JournalOptions{}),
 		plan: &restore.Plan{Spec: restore.Spec{SourceIsGone: true},
 			Snapshot: restore.Snapshot{Source: object.Side{Name: "a", UID: "uid-a"}},

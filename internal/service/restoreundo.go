@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -68,7 +70,7 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 	if err := others.check(ctx, c); err != nil {
 		return nil, err
 	}
-	to := mirrorTo{u.store, how.giveUp, others}
+	to := mirrorTo{store: u.store, giveUp: how.giveUp, others: others, back: true}
 	return s.startMirrored(ctx, c, op.ID, to, func(ctx context.Context, j *catalog.Journal) error {
 		u.journal = j
 		return u.run(ctx)
@@ -118,23 +120,21 @@ func (u *restoreUndo) run(ctx context.Context) error {
 		if !slices.Contains(names, unit.Name) || stuck[unit.Name] {
 			continue
 		}
-		if err := u.giveBack(ctx, unit); err != nil {
-			return fmt.Errorf("%s: %w", unit.Name, err)
+		if backErr := u.giveBack(ctx, unit); backErr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", unit.Name, backErr))
+			if errors.Is(backErr, store.ErrUnreachable) {
+				break // each one would wait as long
+			}
 		}
 	}
+	if ctx.Err() != nil { // before the direction changes
+		return context.Cause(ctx)
+	}
 	switch {
+	case len(stay) > 0:
+		return u.leave(ctx, op.ID, stay, err)
 	case err != nil:
 		return err
-	case len(stay) > 0:
-		// What is left can only go forward.
-		if err := u.catalog.UpdateOperation(context.WithoutCancel(ctx), op.ID,
-			func(op *catalog.Operation) { op.Back = false }); err != nil {
-			return err
-		}
-		return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("workload clusters whose release "+
-			"was begun stay on the target, with what they share: %s; all others are removed",
-			strings.Join(stay, ", ")), Hint: "controllers of the target are at work on them: nothing " +
-			"takes them back; a resume of the operation finishes them, and what they share"}
 	}
 	if err := u.undoShared(ctx); err != nil {
 		return fmt.Errorf("remove shared objects: %w", err)
@@ -145,6 +145,26 @@ func (u *restoreUndo) run(ctx context.Context) error {
 			Hint: "once the causes of the findings are mended, roll back from marks again"}
 	}
 	return errRolledBack
+}
+
+// leave ends a rollback that leaves units whose release was begun: they can only go forward. failed
+// says why others are not removed; nil when they are.
+func (u *restoreUndo) leave(ctx context.Context, id catalog.OperationID, stay []string,
+	failed error) error {
+	if err := u.catalog.UpdateOperation(context.WithoutCancel(ctx), id,
+		func(op *catalog.Operation) { op.Back = false }); err != nil {
+		return errors.Join(failed, err)
+	}
+	others := "all others are removed"
+	hint := "a resume of the operation finishes them, and what they share"
+	if failed != nil {
+		others = "the rollback of others failed: " + failed.Error()
+		hint += "; it restores the others as well: to have these removed, mend what failed and roll " +
+			"the operation back again first"
+	}
+	return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("workload clusters whose release "+
+		"was begun stay on the target, with what they share: %s; %s", strings.Join(stay, ", "),
+		others), Hint: "controllers of the target are at work on them: nothing takes them back; " + hint}
 }
 
 // blocked returns the units that the plan leaves.
@@ -294,12 +314,20 @@ func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
 	if u.stored.Plan.FromMarks { // it never belonged to the target
 		return u.journal.SetUnit(ctx, unit.Name, catalog.UnitRolledBack, "")
 	}
+	if err := u.deny(ctx, unit); err != nil {
+		return err
+	}
 	err := u.journal.Undo(ctx, ownStep(unit.Name), func(ctx context.Context,
-		_ *catalog.StepHandle) error {
+		h *catalog.StepHandle) error {
 		q := claim(u.journal, &u.stored.Plan, unit)
 		previous, err := claimedFrom(ctx, u.journal, unit)
 		if err != nil {
 			return err
+		}
+		if previous == (object.Side{}) {
+			if previous, err = u.neverClaimed(ctx, h, q); err != nil {
+				return err
+			}
 		}
 		if previous != (object.Side{}) {
 			q.From = previous
@@ -320,4 +348,46 @@ func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
 		return err
 	}
 	return u.journal.SetUnit(ctx, unit.Name, catalog.UnitRolledBack, "")
+}
+
+// deny lists a Cluster again in the admission policy of the target that the restore has taken off
+// the list for its release: a GitOps tool must not create it there.
+func (u *restoreUndo) deny(ctx context.Context, unit restore.Unit) error {
+	values, err := u.journal.Values(ctx, allowStep(unit.Name))
+	if err != nil || values[deniedID] == nil {
+		return err
+	}
+	cluster := fence.Cluster{}
+	if cluster.Ref, err = clusterOf(unit); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(values[deniedID], &cluster.ID); err != nil {
+		return fmt.Errorf("decode id: %w", err)
+	}
+	return u.journal.Undo(ctx, allowStep(unit.Name), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		policy := policyOf(u.target, u.kinds)
+		policy.Alive = u.journal.Alive
+		err := policy.Arm(ctx, []fence.Cluster{cluster})
+		if alive := u.journal.Alive(ctx); err == nil || alive != nil {
+			return alive
+		}
+		return u.journal.Emit(ctx, catalog.FindingEvent(unit.Name,
+			fence.PolicyNotArmed("target", err))) // the unit is given back all the same
+	})
+}
+
+// neverClaimed returns the owner of a unit whose record is not of this operation: the claim of this
+// one, which may be forced, has not come to the store. It journals that owner, whom the record of
+// this rollback names. It is the zero side when there is no record, or one that does not count.
+func (u *restoreUndo) neverClaimed(ctx context.Context, h *catalog.StepHandle,
+	q ownership.Request) (by object.Side, err error) {
+	have, err := ownership.Current(ctx, u.store, q)
+	switch {
+	case store.IsUnusable(err) || as[*ownership.WentBackError](err):
+		return by, nil // to give it back says what is wrong with the record
+	case err != nil || !have.Trusted || have.Operation == q.Operation:
+		return by, err
+	}
+	return have.By, recordPrevious(ctx, h, have.By)
 }

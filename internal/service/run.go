@@ -104,7 +104,7 @@ func (s *Server) tryStart(ctx context.Context, c *catalog.Catalog, id catalog.Op
 		return nil, err
 	}
 	r := &operationRun{ended: make(chan struct{})}
-	op, ctx, err := s.beginRun(ctx, c, id, to.others, r.ended)
+	op, ctx, err := s.beginRun(ctx, c, id, to, r.ended)
 	if err != nil {
 		return nil, errors.Join(err, m.close(ctx))
 	}
@@ -193,7 +193,7 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 // beginRun moves an operation into running, unless one of others runs, and returns the context of
 // its run.
 func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID,
-	others excluded, ended chan struct{}) (catalog.Operation, context.Context, error) {
+	to mirrorTo, ended chan struct{}) (catalog.Operation, context.Context, error) {
 	s.runs.mu.Lock()
 	defer s.runs.mu.Unlock()
 	for _, ctx := range []context.Context{s.ctx, request} {
@@ -201,10 +201,10 @@ func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalo
 			return catalog.Operation{}, nil, context.Cause(ctx)
 		}
 	}
-	if err := others.check(s.ctx, c); err != nil {
+	if err := to.others.check(s.ctx, c); err != nil {
 		return catalog.Operation{}, nil, err
 	}
-	op, err := c.SetState(s.ctx, id, catalog.Running, catalog.Outcome{})
+	op, err := c.SetState(s.ctx, id, catalog.Running, catalog.Outcome{Back: to.back})
 	if err != nil {
 		return op, nil, err
 	}
@@ -229,8 +229,11 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	s.runs.mu.Lock()
 	defer s.runs.mu.Unlock()
 	if cancel := s.runs.stop[id]; cancel != nil {
+		// On record before it ends: the process may die first.
+		err := c.UpdateOperation(ctx, id,
+			func(op *catalog.Operation) { op.StopCause = catalog.StopRequested })
 		cancel(errStopping)
-		return nil
+		return err
 	}
 	if cancel := s.runs.waiting[id]; cancel != nil {
 		cancel(errStopping)
@@ -289,13 +292,13 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	if err == nil {
 		return catalog.Succeeded, catalog.Outcome{}
 	}
-	if errors.Is(err, errRolledBack) {
-		return catalog.RolledBack, catalog.Outcome{}
-	}
 	if fenced, ok := errors.AsType[*mirror.FencedError](errors.Join(err, context.Cause(ctx))); ok {
 		e := classify(fenced)
 		return catalog.Stopped, catalog.Outcome{Message: e.Message + " (" + e.Hint + ")",
 			HintKey: e.HintKey, Code: string(e.Reason), Cause: catalog.StopElsewhere}
+	}
+	if errors.Is(err, errRolledBack) {
+		return catalog.RolledBack, catalog.Outcome{}
 	}
 	e := classify(err)
 	op, readErr := c.Operation(context.WithoutCancel(ctx), id)
