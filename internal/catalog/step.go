@@ -101,7 +101,8 @@ func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 type StepRecord struct {
 	Step  Step      `json:"step"`
 	State StepState `json:"state"`
-	// Attempts counts how often Do began it; one that did not run may be missing.
+	// Attempts counts how often Do began it; one that did not run may be missing. An Undo without a
+	// record counts as well: another host may have begun the step.
 	Attempts int `json:"attempts"`
 	// Begun is when the last Do or Undo began, Ended when it ended; zero while it is in progress.
 	Begun time.Time `json:"begun"`

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
@@ -123,7 +124,13 @@ func TestUndoOfAnImportedOperationSkipsNoStep(t *testing.T) {
 	j := a.begin("")
 	must(t, a.do(j, "create"))
 	must(t, a.undo(j, "owners"))
-	must(t, b.undo(b.takeOver(j.Operation()), "owners"))
+	other := b.takeOver(j.Operation())
+	must(t, b.undo(other, "owners"))
+	b.bucket.refuse = &bucket.Error{Op: "put", Class: bucket.ErrUnreachable, Err: errors.New("down")}
+	if err := b.do(other, "owners"); !errors.Is(err, store.ErrUnreachable) {
+		t.Errorf("a step that the store has as undone began: %v", err)
+	}
+	b.bucket.refuse = nil
 	if len(a.changed) != 1 || len(b.changed) != 1 {
 		t.Errorf("the first host did %v, the other one %v", a.changed, b.changed)
 	}

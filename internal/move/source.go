@@ -208,6 +208,9 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err := m.takeLock(ctx, h, ref, nodes, true); apierrors.IsNotFound(err) {
 			return errors.Join(err, h.Record(ctx,
 				catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})) // nothing is paused
+		} else if _, lost := errors.AsType[*LockedError](err); lost {
+			// A give-back leaves a Cluster without our lock alone, and what was paused before it.
+			return errors.Join(err, m.pauser.TakeBack(ctx, m.pauser.First(nodes)))
 		} else if err != nil {
 			return err
 		}

@@ -62,6 +62,9 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 			}
 			return r.undoWave(ctx, h, o, wave)
 		})
+		if _, atWork := errors.AsType[*copyAtWorkError](err); atWork {
+			return err // its Machines stay held
+		}
 		if err != nil { // of what is gone already, a resume has to do these steps again
 			return errors.Join(err, r.undoReality(ctx, u))
 		}
