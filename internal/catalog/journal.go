@@ -184,8 +184,9 @@ func (j *Journal) begin(ctx context.Context, step Step, d direction) (StepRecord
 			record = *old
 		}
 		record.State, record.Begun, record.Ended, record.Error = d.begun, now, time.Time{}, ""
-		record.NotRun = false                   // should this process die now
-		if d.begun == StepBegun || old == nil { // without a record, another host may have begun it
+		record.NotRun = false // should this process die now
+		// Without a record, another host may have begun it.
+		if d.begun == StepBegun || old == nil {
 			record.Attempts++
 		}
 		o.op.Changed = true

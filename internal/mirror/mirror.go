@@ -49,7 +49,7 @@ type Mirror struct {
 	feed   *catalog.Feed // nil before the first record
 	queue  []piece       // changes that no record holds yet
 	sealed *store.OperationRecord
-	// sealedAt is when this process sealed that; zero for one of an earlier process.
+	// sealedAt is when the record in sealed was made.
 	sealedAt time.Time
 	runs     int // the number of the run in the newest record that has it, up to the sealed one
 	unable   bool

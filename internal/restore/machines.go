@@ -192,10 +192,12 @@ func client(err error) error {
 	return err
 }
 
+// replicas is the field of an owner of Machines that an autoscaler writes.
+const replicas = "spec.replicas"
+
 // autoscaled returns by how many replicas an owner of Machines has grown since the snapshot, if an
 // autoscaler writes its replicas: they are volatile. It is 0 for any other owner.
 func (r *run) autoscaled(ctx context.Context, u Unit, owner object.Ref) (int64, error) {
-	const replicas = "spec.replicas"
 	i := slices.IndexFunc(u.Objects, func(o Object) bool {
 		return o.Ref == owner && o.Action != Skip
 	})
@@ -219,7 +221,6 @@ func (r *run) autoscaled(ctx context.Context, u Unit, owner object.Ref) (int64, 
 // grownFromZero is autoscaled for an owner whose contents are not loaded, or were dropped: when it
 // had Machines in the snapshot an earlier run had them, and what came or went is named.
 func (r *run) grownFromZero(ctx context.Context, u Unit, owner object.Ref) (int64, error) {
-	const replicas = "spec.replicas"
 	if slices.ContainsFunc(u.Objects, func(o Object) bool {
 		return o.GroupKind() == capi.Machine && slices.Contains(o.Owners, owner)
 	}) {

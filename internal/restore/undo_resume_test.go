@@ -125,8 +125,8 @@ func TestASharedObjectThatCannotBeReleasedKeepsNoOtherPaused(t *testing.T) {
 	}
 }
 
-// TestASuspendedHostWritesNoStatus: another host has taken the operation over and
-// released it while this one was suspended before the status.
+// TestASuspendedHostWritesNoStatus: another host has taken the operation over, and released the
+// workload cluster, while this one was suspended before it wrote the status.
 func TestASuspendedHostWritesNoStatus(t *testing.T) {
 	errLost := errors.New("another host has taken over")
 	x := newTrial(t, newMemory(t, "source", needsNamespace, strings.Replace(realCluster("w"),

@@ -166,13 +166,18 @@ func (f *apiFixture) fence(unit string) {
 	kinds, err := m.Reader().Kinds(f.t.Context())
 	must(f.t, err)
 	k, _ := kube.FindKind(kinds, capi.Cluster)
-	u := f.cluster(0, unit)
-	must(f.t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
-	capi.Annotate(u.Object, capi.AnnotationFenced, capi.FencedByOperator)
-	_, err = m.Writer().Update(f.t.Context(), k, u)
-	must(f.t, err)
-	for capi.NotAcknowledged(f.cluster(0, unit).Object, "True") != "" {
-		time.Sleep(20 * time.Millisecond)
+	must(f.t, kube.Retry(f.t.Context(), func() error { // its controller may write at the same time
+		u := f.cluster(0, unit)
+		must(f.t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
+		capi.Annotate(u.Object, capi.AnnotationFenced, capi.FencedByOperator)
+		_, err := m.Writer().Update(f.t.Context(), k, u)
+		return err
+	}))
+	end := time.Now().Add(time.Minute)
+	for why := "not read"; why != ""; time.Sleep(20 * time.Millisecond) {
+		if why = capi.NotAcknowledged(f.cluster(0, unit).Object, "True"); time.Now().After(end) {
+			f.t.Fatalf("%s is paused on the source, and not acknowledged: %s", unit, why)
+		}
 	}
 }
 

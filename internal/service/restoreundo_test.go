@@ -131,6 +131,6 @@ func TestARollbackThatIsStoppedStaysOne(t *testing.T) {
 		warned = warned || e.Finding != nil && e.Finding.Code == object.CodePolicyNotArmed
 	}
 	if !warned {
-		t.Error("nobody is told that the policy of the target is not armed")
+		t.Error("there is no finding that the admission policy of the target could not be armed")
 	}
 }
