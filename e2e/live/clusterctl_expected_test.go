@@ -38,7 +38,6 @@ func mgmtctlDifferences() []peerDifference {
 		{observe.New, "Secret", "", "manager mgmtd-*", creator},
 		{observe.New, "ClusterResourceSetBinding", "", "manager mgmtd-*", creator},
 		{observe.New, "Cluster", "", "manager mgmtd", "it was paused, and was released"},
-		{observe.New, "MachineHealthCheck", "", "manager mgmtd", "it was paused before its Cluster"},
 	}
 }
 

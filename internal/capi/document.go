@@ -22,6 +22,7 @@ type Document struct {
 	RunsCode        string              `json:"runsCode"`
 	GoodConditions  []string            `json:"goodConditions"`
 	AddressPool     bool                `json:"addressPool"`
+	Address         bool                `json:"address"`
 	SecretSuffixes  []string            `json:"secretSuffixes"`
 	Certificates    []string            `json:"certificates"`
 	LockSuffixes    []string            `json:"lockSuffixes"`
@@ -80,6 +81,7 @@ func (d Document) Row(source string) (Row, error) {
 		GroupKind: object.GroupKind{Group: d.Group, Kind: d.Kind}, Source: source, Shared: d.Shared,
 		UsersNamed: d.UsersNamed, BoundToCluster: d.BoundToCluster, ReconciledFirst: d.ReconciledFirst,
 		RunsCode: d.RunsCode, GoodConditions: d.GoodConditions, AddressPool: d.AddressPool,
+		Address:        d.Address,
 		SecretSuffixes: d.SecretSuffixes, Certificates: d.Certificates, LockSuffixes: d.LockSuffixes,
 		PerManagementCluster: d.PerManagementCluster, PauseNeeds: d.PauseNeeds,
 		StatusWhilePaused: d.StatusWhilePaused, VolatileAnnotations: d.VolatileAnnotations,

@@ -16,9 +16,9 @@ const (
 func ipamRows() []Row {
 	rows := []Row{
 		{GroupKind: IPAddressClaim, Source: ipamTypes, Provenance: WithControllers,
-			Pause: PauseWithCluster, Refs: []Reference{{Path: "spec.poolRef"}}},
+			Pause: PauseWithCluster, Address: true, Refs: []Reference{{Path: "spec.poolRef"}}},
 		{GroupKind: IPAddress, Source: ipamTypes, Provenance: WithControllers, Pause: PauseNone,
-			Refs: []Reference{{Path: "spec.poolRef"},
+			Address: true, Refs: []Reference{{Path: "spec.poolRef"},
 				{Path: "spec.claimRef", To: IPAddressClaim, SoftOwner: true}}},
 	}
 	pool := func(kind string) object.GroupKind {

@@ -180,9 +180,9 @@ func metal3AddressRows() []Row {
 			ByHand: "a pool without spec.clusterName is never paused: restore the workload clusters " +
 				"without it, and create it by hand once its claims and addresses are there"},
 		{GroupKind: metal3Claim, Source: types, Provenance: OnAPIServer, Pause: PauseNone,
-			Refs: []Reference{{Path: "spec.pool", To: metal3Pool, SoftOwner: true}}},
+			Address: true, Refs: []Reference{{Path: "spec.pool", To: metal3Pool, SoftOwner: true}}},
 		{GroupKind: object.GroupKind{Group: groupMetal3IPAM, Kind: "IPAddress"}, Source: types,
-			Provenance: OnAPIServer, Pause: PauseNone,
+			Provenance: OnAPIServer, Pause: PauseNone, Address: true,
 			Refs: []Reference{{Path: "spec.pool", To: metal3Pool, SoftOwner: true},
 				{Path: "spec.claim", To: metal3Claim, SoftOwner: true}}},
 	}

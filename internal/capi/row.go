@@ -81,6 +81,8 @@ type Row struct {
 	RateLimited bool
 	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
 	AddressPool bool
+	// Address: it holds an address of such a pool, or asks for one.
+	Address bool
 	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload
 	// cluster by their name, also when nothing owns them.
 	SecretSuffixes []string

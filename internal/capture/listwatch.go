@@ -112,7 +112,10 @@ func (l *initialList) list(ctx context.Context, k kube.Kind, fn func(*graph.Node
 		if l.tracker.relation.is(k.GroupKind) {
 			list = l.tracker.listRelated
 		}
-		got, err := list(ctx, k, kube.ListOptions{Whole: true}, func(n *graph.Node, raw []byte) error {
+		// The API server ends a request after a minute, also while a slow store holds it up: each page
+		// of the next try has a minute of its own.
+		options := kube.ListOptions{Whole: !again}
+		got, err := list(ctx, k, options, func(n *graph.Node, raw []byte) error {
 			s.nodes = append(s.nodes, n)
 			return fn(n, raw)
 		})

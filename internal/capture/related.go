@@ -121,19 +121,23 @@ func valueOf(o gjson.Result, key string) string {
 }
 
 // skips reports whether an error is that of a related kind alone, which is then not read: its list
-// is forbidden, the server cannot give it, for example since a conversion webhook is down, or it is
-// gone. Objects of which nothing is known must not prevent a snapshot.
+// is forbidden, the server cannot give it, for example since a conversion webhook is down, it is
+// gone, or it has no end (kube.ErrUnbounded). Objects of which nothing is known must not prevent a
+// snapshot.
 func (r *relation) skips(k kube.Kind, err error) bool {
 	if err == nil || !r.is(k.GroupKind) || errors.Is(err, kube.ErrExpired) ||
 		errors.Is(err, ErrHistory) || errors.Is(err, kube.ErrExactRefused) {
 		return false
 	}
 	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
+	endless := errors.Is(err, kube.ErrUnbounded)
+	if !errors.As(err, &answer) && !endless {
 		return false
 	}
 	reason := "the API server does not list it"
 	switch {
+	case endless:
+		reason = "it has too many objects, or one that is too big"
 	case apierrors.IsForbidden(err):
 		reason = "the credentials may not list it"
 	case apierrors.IsNotFound(err): // its CRD was just created or deleted

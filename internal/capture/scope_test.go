@@ -1,10 +1,14 @@
 package capture
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -29,5 +33,20 @@ func TestOwnersInNamespacesThatAreNotListedAreNotMissing(t *testing.T) {
 		if mine.Owners[0].LeftOut {
 			t.Errorf("%v is listed: the owner here is left out", listed)
 		}
+	}
+}
+
+// TestARelatedKindWithoutAnEndPreventsNoSnapshot: nothing is known of its objects. What is captured
+// for itself is different.
+func TestARelatedKindWithoutAnEndPreventsNoSnapshot(t *testing.T) {
+	report := kube.Kind{GroupKind: object.GroupKind{Group: "acme.example.org", Kind: "Report"}}
+	cluster := kube.Kind{GroupKind: capi.Cluster}
+	r := newRelation([]kube.Kind{cluster}, []kube.Kind{report})
+	err := fmt.Errorf("list: %w", kube.ErrUnbounded)
+	if !r.skips(report, err) || r.skips(cluster, err) || r.skips(report, errors.New("it broke off")) {
+		t.Error("it is not the related kind alone that is not read")
+	}
+	if unread := r.notRead(); len(unread) != 1 || !strings.HasPrefix(unread[0].Reason, "it has too many") {
+		t.Errorf("not read: %v", unread)
 	}
 }

@@ -136,3 +136,18 @@ func TestI1ASuspendedHostTakesBackWhatNoOtherRunReliesOn(t *testing.T) {
 		t.Errorf("left are %v", u.GetAnnotations())
 	}
 }
+
+// TestAKindThatCameHasNoSwitchToUnset: nothing keeps the others from being at work again. To pause
+// one is an error.
+func TestAKindThatCameHasNoSwitchToUnset(t *testing.T) {
+	m := newMemory()
+	p := NewPauser(m, m, nil, nil)
+	nodes := []*graph.Node{{Ref: object.Ref{Group: "addons.stackhpc.com", Kind: "HelmRelease",
+		Namespace: "ns", Name: "addon"}}}
+	if _, err := p.PauseOwn(t.Context(), nodes); err == nil {
+		t.Error("it is paused")
+	}
+	if err := p.UnpauseOwn(t.Context(), nodes); err != nil {
+		t.Errorf("it cannot be unpaused: %v", err)
+	}
+}

@@ -123,17 +123,22 @@ func (p *Pauser) TakeBack(ctx context.Context, nodes []*graph.Node) error {
 
 func (p *Pauser) unpauseOwn(ctx context.Context, nodes []*graph.Node,
 	may func(n *graph.Node, held string) (bool, error)) error {
-	_, err := p.changeOwn(ctx, append(p.Switched(nodes), p.First(nodes)...),
-		func(n *graph.Node, obj map[string]any) (bool, error) {
-			if !capi.PausedByUs(obj) {
-				return false, nil
-			}
-			if mine, err := may(n, lockOf(obj)); err != nil || !mine {
-				return false, err
-			}
-			capi.Unannotate(obj, capi.AnnotationOperation)
-			return p.rows.Unpause(obj), nil
-		})
+	// A kind that came after the kinds were read has no switch that anybody here has set.
+	served := append(p.Switched(nodes), p.First(nodes)...)
+	served = slices.DeleteFunc(served, func(n *graph.Node) bool {
+		_, ok := kube.FindKind(p.kinds, n.GroupKind())
+		return !ok
+	})
+	_, err := p.changeOwn(ctx, served, func(n *graph.Node, obj map[string]any) (bool, error) {
+		if !capi.PausedByUs(obj) {
+			return false, nil
+		}
+		if mine, err := may(n, lockOf(obj)); err != nil || !mine {
+			return false, err
+		}
+		capi.Unannotate(obj, capi.AnnotationOperation)
+		return p.rows.Unpause(obj), nil
+	})
 	return err
 }
 

@@ -11,8 +11,10 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -76,6 +78,30 @@ func TestAnAnswerThatBreaksOffIsAskedForAgain(t *testing.T) {
 		u, err := (&Reader{client: client}).Get(t.Context(), NamespaceKind, "", "a")
 		if (err == nil) != (breaks == 1) || err == nil && u.GetName() != "a" || asked.Load() != 2 {
 			t.Errorf("%d answers break off: got %v, %v after %d requests", breaks, u, err, asked.Load())
+		}
+	}
+}
+
+// TestAKindThatMayNotBeWatchedIsListed: who may list a kind and not watch it reads it by other
+// means.
+func TestAKindThatMayNotBeWatchedIsListed(t *testing.T) {
+	for _, code := range []int{http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusBadRequest} {
+		reader := hostile(t, time.Second, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Query().Has("watch") {
+				w.WriteHeader(code)
+				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`,
+					code, map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden,
+						405: metav1.StatusReasonMethodNotAllowed, 400: metav1.StatusReasonBadRequest}[code])
+				return
+			}
+			_, _ = io.WriteString(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{
+				"resourceVersion":"9"},"items":[]}`)
+		})
+		err := reader.Changes(t.Context(), NamespaceKind, "1", "9",
+			func(bool, []byte) error { return nil })
+		if want := code != http.StatusBadRequest; errors.Is(err, ErrUnproven) != want {
+			t.Errorf("%d: %v", code, err)
 		}
 	}
 }

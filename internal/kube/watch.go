@@ -36,8 +36,9 @@ const (
 // deleted, with its last state. Changes returns when the server has proven that no change is
 // missing, which takes up to two seconds; that no event arrives proves nothing. Bytes are valid
 // during the call. Objects have apiVersion and kind, core ones too. Changes only reads and may run
-// any number of times. Errors: ErrExpired when the server no longer has from, ErrUnproven, API
-// errors, what fn returns. After an error it is not known which changes fn has seen.
+// any number of times. Errors: ErrExpired when the server no longer has from, ErrUnproven, also
+// when the credentials may not watch the kind, API errors, what fn returns. After an error it is
+// not known which changes fn has seen.
 func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	fn func(deleted bool, raw []byte) error) error {
 	w := watcher{reader: r, kind: k, fn: fn, seconds: watchSeconds}
@@ -76,6 +77,8 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 		case err == nil:
 		case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			return fmt.Errorf("watch %s: %w: %w", k.GroupKind, ErrExpired, err)
+		case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err): // it may be listed
+			return fmt.Errorf("watch %s: %w: %w", k.GroupKind, ErrUnproven, withoutWords(err))
 		case !errors.Is(err, errQuiet) && !Transient(err):
 			return fmt.Errorf("watch %s: %w", k.GroupKind, withoutWords(err))
 		default:

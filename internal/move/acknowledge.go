@@ -12,6 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -26,10 +27,33 @@ func (m *run) awaitPaused(ctx context.Context, unit string, from look, known []*
 		return nil, err
 	}
 	nodes := nodesOf(captured.graph, unit)
+	if err := m.checkServed(nodes); err != nil {
+		return nil, err
+	}
 	if err := m.pauseNewcomers(ctx, unit, nodes, known); err != nil {
 		return nil, err
 	}
 	return nodes, m.awaitAcknowledged(ctx, nil, nodes, limit)
+}
+
+// newKindError says that a unit has an object of a kind that the source did not serve when this run
+// read its kinds: nothing here would pause it, wait for it or retire it.
+type newKindError struct{ object.Ref }
+
+func (e *newKindError) Error() string {
+	return e.String() + " is of a kind that the source did not serve when this run began"
+}
+
+// Hint says what the operator can do.
+func (e *newKindError) Hint() string { return "resume the operation, which reads the kinds again" }
+
+func (m *run) checkServed(nodes []*graph.Node) error {
+	for _, n := range nodes {
+		if _, ok := kube.FindKind(m.Source.Kinds, n.GroupKind()); !ok {
+			return &newKindError{n.Ref}
+		}
+	}
+	return nil
 }
 
 // pollsPaused is the longest time between two polls while a unit is paused and watches do not show

@@ -3,7 +3,6 @@ package move
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -135,32 +134,9 @@ func checkStore(_ context.Context, c *checker) error {
 	})
 }
 
-// checkPools reports pools of addresses that workload clusters which stay use, too. On both sides
-// such a pool would hand out the same address twice.
-func checkPools(_ context.Context, c *checker) error {
-	in := map[string]bool{}
-	for _, n := range c.nodes {
-		in[n.Unit] = true
-	}
-	for _, n := range c.nodes {
-		if n.Unit != "" || !c.Rows.Row(n.GroupKind()).AddressPool {
-			continue
-		}
-		for _, user := range c.graph.Nodes {
-			uses := func(need graph.Need) bool { return need.Ref == n.Ref }
-			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
-				c.add(object.Finding{Severity: object.Error,
-					Code: object.CodePoolShared, Ref: n.Ref,
-					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
-					Hint:    "move all users of the pool together, or give them pools of their own"})
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// checkRights asks the source whether our credentials allow to pause and to retire.
+// checkRights asks the source whether our credentials allow to pause and to retire, and the target
+// whether they allow to look for what the garbage collector would take along with a copy that is
+// removed again: a workload cluster is not given back before that is known.
 func checkRights(ctx context.Context, c *checker) error {
 	var kinds []kube.Kind
 	seen := map[object.GroupKind]bool{kube.NamespaceKind.GroupKind: true} // namespaces stay
@@ -177,6 +153,34 @@ func checkRights(ctx context.Context, c *checker) error {
 		})
 	for _, m := range missing {
 		c.add(m.Finding("source"))
+	}
+	if err != nil {
+		return err
+	}
+	return c.checkListing(ctx)
+}
+
+// everything is all kinds of a management cluster in a review of access: who may list it may list
+// each of them.
+var everything = kube.Kind{GroupKind: object.GroupKind{Group: "*"}, Version: "*", Resource: "*"}
+
+// checkListing is checkRights for the target.
+func (c *checker) checkListing(ctx context.Context) error {
+	list := preflight.Right{Verb: "list"}
+	if may, err := c.Target.Prober.Allowed(ctx, list.Verb, everything, ""); err != nil || may {
+		return err
+	}
+	kinds, _, err := c.Target.Reader.Resources(ctx)
+	if err != nil {
+		return err
+	}
+	missing, err := preflight.Rights(ctx, c.Target.Prober, kinds,
+		func(kube.Kind) []preflight.Right { return []preflight.Right{list} })
+	for _, m := range missing {
+		f := m.Finding("target")
+		f.Message += ": a copy could not be removed again, since whether the garbage collector would " +
+			"take objects of that kind along is not known"
+		c.add(f)
 	}
 	return err
 }

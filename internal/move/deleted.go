@@ -127,7 +127,8 @@ func (m *run) hasLeft(unit string) bool {
 }
 
 // unpauseLeft gives back the switches that pauseShared has set on the source for units that have
-// left the move since, and for no others. What nobody uses would have moved with any unit.
+// left the move since, and for no others, and those of what the batches left out, once all units
+// are through. What nobody uses would have moved with any unit.
 func (m *run) unpauseLeft(ctx context.Context) error {
 	var all []string
 	for _, u := range m.Plan.Copy.Units {
@@ -141,16 +142,16 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 			begun = append(begun, b)
 		}
 	}
+	moved, skipped := sharedOf(begun)
+	over := m.left() == 0
 	left := slices.DeleteFunc(m.pausedShared(m.Plan.Copy), func(o restore.Object) bool {
 		users := o.Users
 		if len(users) == 0 {
 			users = all
 		}
-		return slices.ContainsFunc(users, func(unit string) bool { return !m.hasLeft(unit) }) ||
-			slices.ContainsFunc(begun, func(b *batch) bool {
-				return slices.ContainsFunc(b.Copy.Shared.Objects,
-					func(of restore.Object) bool { return of.Ref == o.Ref })
-			})
+		stays := !slices.ContainsFunc(users, func(unit string) bool { return !m.hasLeft(unit) }) ||
+			over && skipped[o.Ref] != ""
+		return moved[o.Ref] || !stays
 	})
 	if len(left) == 0 {
 		return nil

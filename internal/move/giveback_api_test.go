@@ -277,6 +277,45 @@ func TestAPIMovePausesFirstWhatAcknowledgesSlowly(t *testing.T) {
 	fx.report(fx.ended(true, st))
 }
 
+// TestAPIMoveGivesBackWhatItPausedFirst: somebody removes the lock of a workload cluster after its
+// MachineHealthCheck was paused, and before its Cluster is. Both stay at work. A resume moves them.
+func TestAPIMoveGivesBackWhatItPausedFirst(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "unlocked")
+	check, cluster := fx.one("MachineHealthCheck", classyUnits[0]), clusterRef(fx.namespace,
+		classyUnits[0])
+	o := fx.order(doMove)
+	o.Canary = fx.namespace + "/" + classyUnits[1] // it is alone: the other two are paused together
+	paused := false
+	e := fx.carryOut(o, catalog.Failed, fx.whenOnce(pausedUnit, "pause", catalog.StepBegun,
+		func() error {
+			paused = capi.PausedByUs(fx.get(fx.at, check).Object)
+			// The unit waits for this one with its pause. Where it does not wait yet, it writes its lock
+			// again.
+			for calm := 0; calm < 3; calm++ {
+				if err := fx.tryChange(fx.at, cluster, func(u *unstructured.Unstructured) {
+					if u.GetAnnotations()[capi.AnnotationOperation] != "" {
+						calm = 0
+					}
+					capi.Unannotate(u.Object, capi.AnnotationOperation)
+				}); err != nil {
+					return err
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			return nil
+		}))
+	if !strings.Contains(e.Message, "is gone") {
+		t.Errorf("it ended with: %s", e.Message)
+	}
+	for _, ref := range []object.Ref{check, cluster} {
+		if u := fx.get(fx.at, ref); !paused || isPaused(u) || capi.PausedByUs(u.Object) {
+			t.Errorf("%s, which was paused first: %t, is paused", ref, paused)
+		}
+	}
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+}
+
 // besideSlow moves the fleet while the controllers of one unit do not acknowledge its pause: not
 // before until says that they shall. It returns whether that was after its pause had begun.
 func (fx *fixture) besideSlow(o order, want catalog.State, slow string,

@@ -188,3 +188,20 @@ func TestI1AHostThatMayHaveLostTheOperationPausesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestAUnitWithAKindThatCameIsNotPaused: nobody would pause the object, or retire it. A resume
+// knows the kind.
+func TestAUnitWithAKindThatCameIsNotPaused(t *testing.T) {
+	m := &run{}
+	cluster := &graph.Node{Ref: object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind}}
+	m.Source.Kinds = []kube.Kind{{GroupKind: capi.Cluster}}
+	came := &graph.Node{Ref: object.Ref{Group: capi.GroupInfrastructure, Kind: "OpenStackServer",
+		Namespace: "ns", Name: "s"}}
+	if err := m.checkServed([]*graph.Node{cluster}); err != nil {
+		t.Error(err)
+	}
+	err := m.checkServed([]*graph.Node{cluster, came})
+	if is, ok := errors.AsType[*newKindError](err); !ok || is.Ref != came.Ref {
+		t.Errorf("with a server: %v", err)
+	}
+}

@@ -112,6 +112,7 @@ func (e Ends) planFrom(ctx context.Context, spec Spec, source *snapshot.Snapshot
 		return nil, err
 	}
 	p.Copy, p.Epochs = *copied, copied.Epochs
+	p.reportBlockedUsers(e.Rows)
 	if len(p.Copy.Units) == 0 {
 		return nil, &restore.SelectionError{Reason: "the selection holds no workload cluster",
 			Has: "a move moves workload clusters, and what they share"}

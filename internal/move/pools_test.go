@@ -7,6 +7,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -117,5 +118,96 @@ func TestI1AUserOfAPoolWasMoved(t *testing.T) {
 	m.Plan.Epochs, m.Plan.Spec.NoFence = nil, true
 	if moved, err := m.anyMoved(t.Context(), []string{"ns/back"}); err != nil || !moved {
 		t.Errorf("of a move that records nothing: moved %t, %v", moved, err)
+	}
+}
+
+// TestPoolsThatOthersUse: a workload cluster that stays, and an address of no workload cluster.
+// What only names a pool, such as a template, has no address.
+func TestPoolsThatOthersUse(t *testing.T) {
+	ref := func(kind, name string) object.Ref {
+		return object.Ref{Group: capi.GroupIPAM, Kind: kind, Namespace: "ns", Name: name}
+	}
+	pool := &graph.Node{Ref: ref("InClusterIPPool", "p"), Shared: true}
+	user := func(kind, name, unit string) *graph.Node {
+		return &graph.Node{Ref: ref(kind, name), Unit: unit, Needs: []graph.Need{{Ref: pool.Ref}}}
+	}
+	moves := user("IPAddressClaim", "moves", "ns/moves")
+	for name, tt := range map[string]struct {
+		other *graph.Node
+		want  string
+	}{
+		"a workload cluster": {user("IPAddressClaim", "stays", "ns/stays"), "workload cluster ns/stays, which"},
+		"a claim of nobody":  {user("IPAddressClaim", "vip", ""), "IPAddressClaim.ipam.cluster.x-k8s.io/ns/vip, "},
+		"an address":         {user("IPAddress", "vip", ""), "IPAddress.ipam.cluster.x-k8s.io/ns/vip, which"},
+		"a template":         {user("Template", "t", ""), ""},
+	} {
+		c := &checker{nodes: []*graph.Node{pool, moves},
+			graph: &graph.Graph{Nodes: []*graph.Node{pool, moves, tt.other}}}
+		if err := checkPools(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if len(c.findings) > 1 || (len(c.findings) > 0) != (tt.want != "") ||
+			tt.want != "" && (!strings.HasPrefix(c.findings[0].Message, tt.want) ||
+				c.findings[0].Ref != pool.Ref || c.findings[0].Severity != object.Error) {
+			t.Errorf("%s: %v", name, c.findings)
+		}
+		c.findings, c.nodes = nil, append(c.nodes, tt.other)
+		if err := checkPools(t.Context(), c); err != nil || len(c.findings) > 0 {
+			t.Errorf("%s moves, too: %v, %v", name, c.findings, err)
+		}
+	}
+}
+
+// TestAPoolWithBlockedUsersIsInThePlan: it gives no address while they are on the source.
+func TestAPoolWithBlockedUsersIsInThePlan(t *testing.T) {
+	pool := func(name string, users ...string) restore.Object {
+		return restore.Object{Ref: object.Ref{Group: capi.GroupIPAM, Kind: "GlobalInClusterIPPool", Name: name},
+			Action: restore.Create, Users: users}
+	}
+	secret := pool("secret", "ns/a", "ns/b")
+	secret.Group, secret.Kind = "", "Secret"
+	p := &Plan{Copy: restore.Plan{Units: []restore.Unit{{Name: "ns/a"}, {Name: "ns/b", Blocked: true}},
+		Shared: restore.Unit{Objects: []restore.Object{pool("both", "ns/a", "ns/b"), pool("a", "ns/a"),
+			pool("b", "ns/b"), secret}}}}
+	p.reportBlockedUsers(nil)
+	if found := p.Copy.Findings; len(found) != 1 || found[0].Ref.Name != "both" ||
+		!strings.HasPrefix(found[0].Message, "1 of the 2 workload clusters that use it are blocked, the "+
+			"first: ns/b;") {
+		t.Errorf("findings: %v", found)
+	}
+}
+
+// TestAPoolOfWhatCameAfterThePlanStaysPaused on the target: the source has an address of it when it
+// would be released. What it has no address of is released.
+func TestAPoolOfWhatCameAfterThePlanStaysPaused(t *testing.T) {
+	const group = "/apis/ipam.cluster.x-k8s.io/v1beta2/"
+	kind := func(name, resource string) kube.Kind {
+		return kube.Kind{GroupKind: object.GroupKind{Group: capi.GroupIPAM, Kind: name}, Version: "v1beta2",
+			Resource: resource, Namespaced: true}
+	}
+	kinds := []kube.Kind{kind("IPAddress", "ipaddresses"), kind("InClusterIPPool", "inclusterippools")}
+	text := func(name, rest string) string {
+		return `{"apiVersion":"ipam.cluster.x-k8s.io/v1beta2","kind":"` + name + `",` + rest + `}`
+	}
+	m := &run{Plan: &Plan{}}
+	var c *catalog.Catalog
+	c, m.Journal = newJournal(t, catalog.Options{})
+	m.Source = Mgmt{Kinds: kinds, Reader: serve(t, map[string]string{
+		group + "ipaddresses": text("IPAddressList", `"metadata":{"resourceVersion":"7"},"items":[`+
+			text("IPAddress", `"metadata":{"namespace":"ns","name":"late"},"spec":{"poolRef":{"apiGroup":
+				"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"used"}}`)+`]`)})}
+	m.Target = Mgmt{Kinds: kinds, Reader: serve(t, map[string]string{
+		group + "namespaces/ns/inclusterippools/used": text("InClusterIPPool", `"metadata":{"namespace":"ns",
+			"name":"used","annotations":{"mgmtd.dev/was-paused":"absent","cluster.x-k8s.io/paused":""}}`)})}
+	s := m.staying()
+	for name, want := range map[string]bool{"used": true, "free": false} {
+		ref := object.Ref{Group: capi.GroupIPAM, Kind: "InClusterIPPool", Namespace: "ns", Name: name}
+		if kept, err := m.keepsPool(t.Context(), &s, restore.Object{Ref: ref}); err != nil || kept != want {
+			t.Errorf("%s stays paused: %v, %v", name, kept, err)
+		}
+	}
+	if found := findingsOf(t, c, m.Journal); len(found) != 1 || found[0].Ref.Name != "used" ||
+		!strings.Contains(found[0].Message, "IPAddress.ipam.cluster.x-k8s.io/ns/late") {
+		t.Errorf("findings: %v", found)
 	}
 }

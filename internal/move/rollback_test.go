@@ -211,7 +211,8 @@ func TestAnErrorBesideWhatIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestWhatNoUnitTakesAlongIsReported: the workload clusters that it was to be moved with are gone.
+// TestWhatNoUnitTakesAlongIsReported: the workload clusters that it was to be moved with are gone,
+// or their batch has left it out.
 func TestWhatNoUnitTakesAlongIsReported(t *testing.T) {
 	secret := func(name string) restore.Object {
 		return restore.Object{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: name},
@@ -224,20 +225,26 @@ func TestWhatNoUnitTakesAlongIsReported(t *testing.T) {
 	used.Users = []string{"other/w"}
 	skipped := secret("skipped")
 	skipped.Action = restore.Skip
+	busy := secret("busy")
+	busy.Users = used.Users
+	leftOut := busy
+	leftOut.Action = restore.Skip
 	m := &run{Plan: &Plan{Copy: restore.Plan{Shared: restore.Unit{Objects: []restore.Object{
-		secret("moved"), secret("left"), secret("deleted"), skipped, used}},
+		secret("moved"), secret("left"), secret("deleted"), skipped, used, busy}},
 		Units: []restore.Unit{{Name: "other/w"}}}},
 		batches: []*batch{{Copy: restore.Plan{Shared: restore.Unit{
-			Objects: []restore.Object{secret("moved")}}}}}}
+			Objects: []restore.Object{secret("moved"), leftOut}},
+			Findings: []object.Finding{{Ref: busy.Ref, Message: "its controller is at work"}}}}}}
 	m.Journal = j
 	m.Source = Mgmt{Reader: serve(t, map[string]string{at("moved"): text, at("left"): text,
-		at("skipped"): text, at("used"): text}), Kinds: []kube.Kind{{GroupKind: capi.Secret, Version: "v1",
+		at("skipped"): text, at("used"): text, at("busy"): text}), Kinds: []kube.Kind{{GroupKind: capi.Secret, Version: "v1",
 		Resource: "secrets", Namespaced: true}}}
 	if err := m.reportNotMoved(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	found := findingsOf(t, c, j)
-	if len(found) != 1 || found[0].Code != object.CodeSharedKept || found[0].Ref.Name != "left" {
+	if len(found) != 2 || found[0].Code != object.CodeSharedKept || found[0].Ref.Name != "left" ||
+		found[1].Ref.Name != "busy" || !strings.HasSuffix(found[1].Message, ": its controller is at work") {
 		t.Errorf("findings: %v", found)
 	}
 }

@@ -202,8 +202,14 @@ func execute(ctx context.Context, o Options, stored *StoredPlan, seen *sourceCap
 		m.fail(ctx, "", &CopiesLeftError{Target: m.Target.Name, Units: units})
 	}
 	left, blocked := m.left(), m.blocked()
-	if m.results.first == nil && left == 0 && blocked == 0 {
-		return errors.Join(m.reportNotMoved(ctx), m.observe(ctx))
+	if m.results.first == nil && left == 0 {
+		err := errors.Join(m.reportNotMoved(ctx), m.observe(ctx))
+		if incomplete, ok := errors.AsType[*restore.IncompleteError](err); ok {
+			incomplete.Blocked = blocked
+		}
+		if err != nil || blocked == 0 {
+			return err
+		}
 	}
 	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked,
 		Left: left, First: m.results.first, Stopped: m.results.stopped}

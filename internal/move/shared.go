@@ -41,7 +41,7 @@ func (m *run) finishShared(ctx context.Context) error {
 	seen := map[object.Ref]bool{}
 	var failed error
 	for _, b := range m.batches {
-		err := m.finishSharedOf(ctx, b, released, users, seen, staying)
+		err := m.finishSharedOf(ctx, b, released, users, seen, &staying)
 		failed = errors.Join(failed, err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -59,7 +59,7 @@ func (m *run) finishShared(ctx context.Context) error {
 // finishSharedOf is finishShared for those of one batch. users are those of all batches, and seen
 // are the objects of the batches before.
 func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]bool,
-	users map[object.Ref][]string, seen map[object.Ref]bool, staying staying) error {
+	users map[object.Ref][]string, seen map[object.Ref]bool, staying *staying) error {
 	if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
 		return err // nothing of it is on the target
 	}

@@ -70,16 +70,16 @@ func (m *run) lockFirst(ctx context.Context, h *catalog.StepHandle, from look) e
 func (m *run) pauseFirst(ctx context.Context, unit string, ref object.Ref,
 	nodes []*graph.Node) error {
 	m.noteSwitches(unit, nodes)
-	changed, err := m.pauser.PauseFirst(ctx, nodes)
-	return m.underLock(ctx, unit, ref, changed, err)
+	_, err := m.pauser.PauseFirst(ctx, nodes)
+	return m.underLock(ctx, unit, ref, nodes, err)
 }
 
 // pauseOwn pauses what PauseOwn does, under the lock of this run.
 func (m *run) pauseOwn(ctx context.Context, unit string, ref object.Ref,
 	nodes []*graph.Node) error {
 	m.noteSwitches(unit, nodes)
-	changed, err := m.pauser.PauseOwn(ctx, nodes)
-	return m.underLock(ctx, unit, ref, changed, err)
+	_, err := m.pauser.PauseOwn(ctx, nodes)
+	return m.underLock(ctx, unit, ref, nodes, err)
 }
 
 // noteSwitches notes the objects of a unit of which this run may set the switches.
@@ -149,18 +149,28 @@ func (m *run) switchedFor(uid string) bool {
 	return false
 }
 
-// underLock checks that this run holds the lock of a unit, of which it has just changed switches:
-// err is the error of that. A process that was suspended after it had seen the lock takes back what
-// it has changed, and nothing that another run has set, or has found set and relies on: that has
-// the lock of the other run by then.
-func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, changed []*graph.Node,
+// underLock checks that this run holds the lock of a unit, of whose objects it has just set
+// switches: err is the error of that. A run without the lock takes back what it has set, also
+// before: a give-back leaves a workload cluster without our lock alone. It is a process that was
+// suspended after it had seen the lock, or somebody has removed that.
+func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, nodes []*graph.Node,
 	err error) error {
 	holder, readErr := m.lockHolder(ctx, ref)
 	if readErr != nil || holder == m.lock() {
 		return errors.Join(err, readErr)
 	}
-	return errors.Join(err, &LockedError{Workload: unit, Holder: holder, Lock: m.lock()},
-		m.pauser.TakeBack(ctx, changed))
+	return m.withoutLock(ctx, nodes, errors.Join(err,
+		&LockedError{Workload: unit, Holder: holder, Lock: m.lock()}))
+}
+
+// withoutLock takes back the switches that this run has set, when err is that it has lost its lock.
+// It leaves what another run has set, or has found set and relies on: that has the lock of the
+// other run by then.
+func (m *run) withoutLock(ctx context.Context, nodes []*graph.Node, err error) error {
+	if _, lost := errors.AsType[*LockedError](err); lost {
+		return errors.Join(err, m.pauser.TakeBack(ctx, nodes))
+	}
+	return err
 }
 
 // pause pauses a unit of the source that is locked, and waits for the acknowledgements of the
@@ -179,6 +189,9 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 			return err
 		}
 		nodes := m.known(of, unit)
+		if err := m.checkServed(nodes); err != nil {
+			return err
+		}
 		holder, err := m.lockHolder(ctx, ref)
 		switch {
 		case err != nil:
@@ -208,9 +221,6 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 		if err := m.takeLock(ctx, h, ref, nodes, true); apierrors.IsNotFound(err) {
 			return errors.Join(err, h.Record(ctx,
 				catalog.Value{Key: sinceValue, Data: json.RawMessage(noSince)})) // nothing is paused
-		} else if _, lost := errors.AsType[*LockedError](err); lost {
-			// A give-back leaves a Cluster without our lock alone, and what was paused before it.
-			return errors.Join(err, m.pauser.TakeBack(ctx, m.pauser.First(nodes)))
 		} else if err != nil {
 			return err
 		}
@@ -225,10 +235,10 @@ func (m *run) pause(ctx context.Context, unit string, of *readyGroup, together *
 	})
 }
 
-// awaitFirst waits for the acknowledgements of what PauseFirst has paused.
+// awaitFirst waits for the acknowledgements of what PauseFirst has paused. The workload cluster is
+// at work meanwhile, so that MaxPause limits no such wait.
 func (m *run) awaitFirst(ctx context.Context, nodes []*graph.Node) error {
-	return m.tooLong(m.await(ctx, m.pauser.First(nodes), acknowledgement, m.pauseWait(),
-		m.pauser.NotPaused))
+	return m.await(ctx, m.pauser.First(nodes), acknowledgement, m.Tuning.Wait, m.pauser.NotPaused)
 }
 
 // sourceUnit returns the Cluster and the objects of a unit, as a look shows them.
@@ -272,7 +282,7 @@ func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster objec
 		return pause && m.Rows.Pause(u.Object) || !locked, nil
 	})
 	if err != nil {
-		return err
+		return m.withoutLock(ctx, nodes, err)
 	}
 	return m.confirmLock(ctx, h, cluster, nodes)
 }
@@ -336,7 +346,7 @@ func (m *run) awaitAtWork(ctx context.Context, unit string, ref object.Ref,
 	if err != nil {
 		return err
 	}
-	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.pauseWait(),
+	return m.await(ctx, nodes, "the source's objects to be at work before the pause", m.Tuning.Wait,
 		problem)
 }
 

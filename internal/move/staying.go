@@ -2,10 +2,12 @@ package move
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -20,6 +22,9 @@ type staying struct {
 	moves map[object.Ref]bool     // a user of the object moves
 	all   bool                    // no unit moves
 	kept  map[object.Ref]bool     // what keepsPool has said of the pools that it has reported
+	// addresses are of pools, by these: what the source still has of each, one object. Nil means that
+	// it was not asked yet.
+	addresses map[object.Ref]object.Ref
 }
 
 // staying returns what is known of the units that stay.
@@ -60,45 +65,88 @@ func (s staying) onlyTheirs(ref object.Ref) bool {
 }
 
 // keepsPool reports whether a pool of addresses is not released on the target, since the source
-// hands out addresses of it to units that stay there. It is a finding as well when the pool is at
-// work on the target already.
-func (m *run) keepsPool(ctx context.Context, s staying, o restore.Object) (bool, error) {
+// hands out addresses of it to units that stay there, or has an address of it for somebody else. It
+// is a finding as well when the pool is at work on the target already.
+func (m *run) keepsPool(ctx context.Context, s *staying, o restore.Object) (bool, error) {
 	if !m.Rows.Row(o.GroupKind()).AddressPool || m.Plan.Spec.Force.Has(object.CodePoolShared) {
 		return false, nil
 	}
 	if kept, reported := s.kept[o.Ref]; reported {
 		return kept, nil
 	}
-	for _, unit := range s.users[o.Ref] {
+	user, err := m.userOnSource(ctx, s, o.Ref)
+	if err != nil || user == "" {
+		return false, err
+	}
+	copied, err := on(ctx, m.Target, o.Ref)
+	if err != nil {
+		return false, err
+	}
+	atWork := copied != nil && !m.Rows.StillPaused(copied.Object)
+	f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
+		Message: "it stays paused on the target, since " + user + ", which is not moved, uses it on " +
+			"the source",
+		Hint: "move that one as well; the next move of it releases the pool"}
+	if atWork {
+		f.Message = "it is at work on the target, and the source hands out addresses of it to " + user +
+			", which is not moved"
+		f.Hint = "move that one as well, or see that the addresses of both do not overlap"
+	}
+	s.kept[o.Ref] = !atWork
+	return !atWork, m.Journal.Emit(ctx, catalog.FindingEvent("", f))
+}
+
+// userOnSource returns a unit that stays on the source and uses a pool, or an object there that has
+// an address of it: what has moved is retired by then. "" means that there is none.
+func (m *run) userOnSource(ctx context.Context, s *staying, pool object.Ref) (string, error) {
+	for _, unit := range s.users[pool] {
 		there := &unstructured.Unstructured{}
 		if ref, err := clusterRef(unit); err != nil {
-			return false, err
+			return "", err
 		} else if m.hasSource() {
 			if there, err = on(ctx, m.Source, ref); err != nil {
-				return false, err
+				return "", err
 			}
 		}
-		if there == nil {
+		if there != nil {
+			return unit, nil
+		}
+	}
+	if s.addresses == nil {
+		var err error
+		if s.addresses, err = m.addressesOnSource(ctx); err != nil {
+			return "", err
+		}
+	}
+	if ref, is := s.addresses[pool]; is {
+		return ref.String(), nil
+	}
+	return "", nil
+}
+
+// addressesOnSource returns one object of each pool that the source has an address of, by pool. It
+// asks late: a workload cluster may have come after the plan.
+func (m *run) addressesOnSource(ctx context.Context) (map[object.Ref]object.Ref, error) {
+	found := map[object.Ref]object.Ref{}
+	if !m.hasSource() {
+		return found, nil
+	}
+	nodes := capture.NewNodeReader(m.Source.Kinds, m.Rows)
+	for _, k := range m.Source.Kinds {
+		if !m.Rows.Row(k.GroupKind).Address {
 			continue
 		}
-		copied, err := on(ctx, m.Target, o.Ref)
-		if err != nil {
-			return false, err
+		if _, err := m.Source.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
+			n := nodes.Node(k, raw)
+			for _, need := range n.Needs {
+				found[need.Ref] = n.Ref
+			}
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("list addresses of pools on the source: %w", err)
 		}
-		atWork := copied != nil && !m.Rows.StillPaused(copied.Object)
-		f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
-			Message: "it stays paused on the target, since " + unit + ", which is not moved, uses it on " +
-				"the source",
-			Hint: "move that one as well; the next move of it releases the pool"}
-		if atWork {
-			f.Message = "it is at work on the target, and the source hands out addresses of it to " + unit +
-				", which is not moved"
-			f.Hint = "move that one as well, or see that the addresses of both do not overlap"
-		}
-		s.kept[o.Ref] = !atWork
-		return !atWork, m.Journal.Emit(ctx, catalog.FindingEvent("", f))
 	}
-	return false, nil
+	return found, nil
 }
 
 // poolsThatStay returns those of the shared objects that a rollback leaves on the target which are
@@ -112,7 +160,7 @@ func (m *run) poolsThatStay(ctx context.Context, needed map[object.Ref]bool) (
 		if !is {
 			continue
 		}
-		keeps, err := m.keepsPool(ctx, back, restore.Object{Ref: ref})
+		keeps, err := m.keepsPool(ctx, &back, restore.Object{Ref: ref})
 		if err != nil {
 			return nil, err
 		}
@@ -156,18 +204,13 @@ func (m *run) reportKept(ctx context.Context) error {
 // reportNotMoved reports the shared objects of the plan that no batch has taken along, and that are
 // on the source: the units that use them, or all of their namespace, have left the move.
 func (m *run) reportNotMoved(ctx context.Context) error {
-	moved := map[object.Ref]bool{}
-	for _, b := range m.copies() {
-		for _, o := range b.Copy.Shared.Objects {
-			moved[o.Ref] = true
-		}
-	}
+	moved, skipped := sharedOf(m.copies())
 	namespaces := m.namespacesOfPlan() // of what moves
 	for _, o := range m.Plan.Copy.Shared.Objects {
+		leaves := len(o.Users) == 0 && namespaces[o.Namespace] ||
+			slices.ContainsFunc(o.Users, func(unit string) bool { return !m.hasLeft(unit) })
 		if moved[o.Ref] || o.Action == restore.Skip ||
-			o.GroupKind() == kube.NamespaceKind.GroupKind ||
-			len(o.Users) == 0 && namespaces[o.Namespace] ||
-			slices.ContainsFunc(o.Users, func(unit string) bool { return !m.hasLeft(unit) }) {
+			o.GroupKind() == kube.NamespaceKind.GroupKind || leaves && skipped[o.Ref] == "" {
 			continue
 		}
 		here, err := on(ctx, m.Source, o.Ref)
@@ -177,14 +220,38 @@ func (m *run) reportNotMoved(ctx context.Context) error {
 		if here == nil {
 			continue
 		}
-		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{
-			Severity: object.Warning, Code: object.CodeSharedKept, Ref: o.Ref,
+		f := object.Finding{Severity: object.Warning, Code: object.CodeSharedKept, Ref: o.Ref,
 			Message: "it stays on the source and was not copied: the workload clusters that it was to be " +
 				"moved with are not moved any more",
 			Hint: "move it by its namespace once more, or take a snapshot, before you turn the source " +
-				"off"})); err != nil {
+				"off"}
+		if leaves {
+			f.Message = "it stays on the source and was not copied: " + skipped[o.Ref]
+		}
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", f)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sharedOf returns the shared objects that batches have taken along, and why batches have left
+// others out.
+func sharedOf(batches []*batch) (moved map[object.Ref]bool, skipped map[object.Ref]string) {
+	moved, skipped = map[object.Ref]bool{}, map[object.Ref]string{}
+	for _, b := range batches {
+		for _, o := range b.Copy.Shared.Objects {
+			if o.Action != restore.Skip {
+				moved[o.Ref] = true
+				continue
+			}
+			skipped[o.Ref] = "its pre-flight left it out: " + o.Reason
+			for _, f := range b.Copy.Findings {
+				if f.Ref == o.Ref {
+					skipped[o.Ref] = f.Message
+				}
+			}
+		}
+	}
+	return moved, skipped
 }

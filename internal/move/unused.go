@@ -39,7 +39,7 @@ func (m *run) unused(ctx context.Context, units []string) ([]object.Ref, error) 
 			return nil, err
 		}
 		for _, o := range b.Copy.Shared.Objects {
-			moved[o.Ref] = moved[o.Ref] || handedOver
+			moved[o.Ref] = moved[o.Ref] || handedOver && o.Action != restore.Skip
 		}
 	}
 	return slices.DeleteFunc(unused, func(r object.Ref) bool { return moved[r] }), nil

@@ -63,6 +63,7 @@ const (
 	CodeLeftByOperation    Code = "left-by-operation"
 	CodeUnowned            Code = "unowned"
 	CodeAttachesToLive     Code = "attaches-to-live"
+	CodeTargetSelects      Code = "target-selects"
 	CodeExtraOnTarget      Code = "extra-on-target"
 	CodeWebhookDown        Code = "webhook-down"
 

@@ -408,6 +408,20 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"create the object on the target by other means; else leave it out.",
 		},
 		{
+			Code: CodeTargetSelects, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The target has an object that is not in the plan and that selects, by labels, a " +
+				"workload cluster which the plan creates: a ClusterResourceSet or a HelmChartProxy. Its " +
+				"controller acts on the copy as soon as that is there, although the copy is paused, and " +
+				"in a move the source still works then. No rollback takes back what it has applied to " +
+				"the workload cluster.",
+			Next: "Compare it with the one of the source. When it must not act on that workload " +
+				"cluster, pause it before you go on, with the annotation cluster.x-k8s.io/paused, until " +
+				"its selector, or the labels of the workload cluster, are others; or leave that workload " +
+				"cluster out. The selector of a ClusterResourceSet cannot be changed. Do not remove a " +
+				"HelmChartProxy for this: its chart may be uninstalled from all workload clusters that " +
+				"it selects.",
+		},
+		{
 			Code: CodeExtraOnTarget, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Forceable: true,
 			Meaning: "The target has an object that belongs to the workload cluster and is not in the " +
@@ -418,9 +432,9 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"journal is lost, or use a newer snapshot that has it.",
 		},
 		{
-			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},
+			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Meaning: "A webhook of the target does not answer and would refuse every object of " +
-				"a kind.",
+				"a kind. It is a warning for a kind of which the plan has no objects.",
 			Next: "Wait until the controllers of the provider run and their certificates are in " +
 				"place, then plan again.",
 		},

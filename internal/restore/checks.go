@@ -41,6 +41,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "gitops", Run: checkGitOps},
 	{Name: "autoscalers", Run: checkAutoscalers},
 	{Name: "extra", Run: checkExtra},
+	{Name: "selected", Run: checkSelected},
 	{Name: "dry-run", Run: checkDryRun},
 	{Name: "status", Run: checkStatus},
 	{Name: "quotas", Run: checkQuotas},

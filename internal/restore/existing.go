@@ -53,18 +53,28 @@ func (p *planner) findExisting(ctx context.Context) error {
 	return g.Wait()
 }
 
-// reportUnlisted reports a kind that the API server cannot list while it answers about others: the
-// conversion webhook of the kind is down, or our credentials lack the right. It blocks the units
-// that have objects of the kind, and all other checks go on. It returns false for any other error.
-func (p *planner) reportUnlisted(k kube.Kind, err error) bool {
-	f := object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
+// cannotList returns the finding about a kind that the API server cannot list while it answers
+// about others: the conversion webhook of the kind is down, or our credentials lack the right. It
+// returns false for any other error, and for none.
+func cannotList(k kube.Kind, err error) (f object.Finding, is bool) {
+	if !apierrors.IsForbidden(err) && !conversionDown(err) {
+		return f, false
+	}
+	f = object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
 		Message: fmt.Sprintf("the target cannot list %s: %s", k.GroupKind,
 			kube.SafeText(k.GroupKind, err)),
 		Hint: "wait until the controllers of its provider run and convert it, then plan again"}
-	switch {
-	case apierrors.IsForbidden(err):
+	if apierrors.IsForbidden(err) {
 		f.Code, f.Hint = object.CodeNotAllowed, "use credentials of an administrator of the target"
-	case !conversionDown(err):
+	}
+	return f, true
+}
+
+// reportUnlisted reports a kind that cannot be listed, see cannotList. It blocks the units that
+// have objects of the kind, and all other checks go on. It returns false for any other error.
+func (p *planner) reportUnlisted(k kube.Kind, err error) bool {
+	f, is := cannotList(k, err)
+	if !is {
 		return false
 	}
 	p.mu.Lock() // what a first page has shown would be read again, and fail

@@ -28,6 +28,11 @@ func errorsOf(p *Plan) (texts []string) {
 	return texts
 }
 
+// conversionFailure is how the API server answers while a conversion webhook is down.
+var conversionFailure = metav1.Status{Code: 500, Status: metav1.StatusFailure,
+	Message: "conversion webhook for cluster.x-k8s.io/v1beta1, Kind=Machine failed: it is " +
+		"not there"}
+
 // TestAKindThatCannotBeListedIsAFinding: the conversion webhook of one kind is down. The units with
 // objects of the kind are blocked, and all other findings come, too.
 func TestAKindThatCannotBeListedIsAFinding(t *testing.T) {
@@ -36,9 +41,7 @@ func TestAKindThatCannotBeListedIsAFinding(t *testing.T) {
 			"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
 			"spec":{"clusterName":"w","version":%q}}`, name, version)
 	}
-	down := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Status: metav1.StatusFailure,
-		Message: "conversion webhook for cluster.x-k8s.io/v1beta1, Kind=Machine failed: it is " +
-			"not there"}}
+	down := &apierrors.StatusError{ErrStatus: conversionFailure}
 	for _, tt := range []struct {
 		name string
 		kind string

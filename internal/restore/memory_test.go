@@ -77,6 +77,7 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupControlPlane, "RKE2ControlPlane", "rke2controlplanes", true),
 	memoryKind(capi.GroupControlPlane, "K0smotronControlPlane", "k0smotroncontrolplanes", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfigTemplate", "kubeadmconfigtemplates", true),
+	memoryKind(capi.GroupAddons, "ClusterResourceSet", "clusterresourcesets", true),
 	memoryKind(capi.GroupAddons, "ClusterResourceSetBinding", "clusterresourcesetbindings", true),
 	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
 	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),

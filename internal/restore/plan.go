@@ -167,7 +167,8 @@ type Object struct {
 	Held bool `json:"held,omitempty"`
 	// Users are the units that need a shared object. They are blocked when it fails.
 	Users []string `json:"users,omitempty"`
-	// Awaits are the workload clusters outside of the plan that use a pool of addresses and are not
+	// Awaits are the workload clusters outside of the plan that use a pool of addresses, and the
+	// objects without a workload cluster that have an address of it, as far as they are not
 	// on the target: the pool stays paused for them.
 	Awaits []string `json:"awaits,omitempty"`
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // findPoolUsers finds, for each pool of addresses of the plan, the workload clusters of the
-// snapshot that have something of it, such as an address, which is not on the target.
+// snapshot that have something of it, such as an address, which is not on the target, and the
+// addresses that belong to no workload cluster, are not there, and do not come with the plan.
 func (p *planner) findPoolUsers(ctx context.Context) error {
 	if p.Spec.SourceAtWork {
 		return nil // a move has a check of its own
@@ -33,7 +34,8 @@ func (p *planner) findPoolUsers(ctx context.Context) error {
 	kinds := map[object.GroupKind]bool{}
 	for _, n := range p.Snapshot.Graph.Nodes {
 		for _, need := range n.Needs {
-			if users, ok := using[need.Ref]; ok && n.Unit != "" {
+			alone := n.Unit == "" && p.rows().Row(n.GroupKind()).Address && !p.inPlan(n.Ref)
+			if users, ok := using[need.Ref]; ok && (n.Unit != "" || alone) {
 				using[need.Ref], kinds[n.GroupKind()] = append(users, n), true
 			}
 		}
@@ -45,8 +47,12 @@ func (p *planner) findPoolUsers(ctx context.Context) error {
 	for pool, nodes := range using {
 		absent := map[string]bool{}
 		for _, n := range nodes {
-			if !lives[n.Ref] {
-				absent[n.Unit] = true
+			if user := n.Unit; lives[n.Ref] {
+				continue
+			} else if user == "" {
+				absent[n.Ref.String()] = true
+			} else {
+				absent[user] = true
 			}
 		}
 		p.poolUsers[pool] = slices.Sorted(maps.Keys(absent))
@@ -104,19 +110,19 @@ func (p *planner) holdPools(plan *Plan) {
 // about it.
 func holdPool(o *Object) object.Finding {
 	f := object.Finding{Severity: object.Warning, Code: object.CodePoolShared, Ref: o.Ref,
-		Message: fmt.Sprintf("it also has addresses of workload clusters that are not on the target: "+
-			"%s; it stays paused, so that it does not hand them out once more", listed(o.Awaits)),
-		Hint: "restore these workload clusters, too: with the last of them it is released"}
+		Message: fmt.Sprintf("it also has addresses of what is not on the target: %s; it stays paused, "+
+			"so that it does not hand them out once more", listed(o.Awaits)),
+		Hint: "restore that, too: with the last of it the pool is released"}
 	switch {
 	case o.Action == Adopt:
-		f.Message = fmt.Sprintf("it is on the target and has addresses of workload clusters that are "+
-			"not there: %s; while it is at work it may hand them out once more", listed(o.Awaits))
-		f.Hint = "restore these workload clusters, too, or pause the pool until they are there"
+		f.Message = fmt.Sprintf("it is on the target and has addresses of what is not there: %s; while "+
+			"it is at work it may hand them out once more", listed(o.Awaits))
+		f.Hint = "restore that, too, or pause the pool until it is there"
 	case o.Late:
 		o.Action, o.Reason = Skip, string(object.CodePoolShared)
-		f.Message = fmt.Sprintf("it also has addresses of workload clusters that are not on the "+
-			"target: %s; it has no pause, so it is not created", listed(o.Awaits))
-		f.Hint = "restore these workload clusters, too: it comes with the last of them"
+		f.Message = fmt.Sprintf("it also has addresses of what is not on the target: %s; it has no "+
+			"pause, so it is not created", listed(o.Awaits))
+		f.Hint = "restore that, too: the pool comes with the last of it"
 	}
 	return f
 }

@@ -70,6 +70,32 @@ func TestAPoolWaitsForWorkloadClustersThatAreLeftOut(t *testing.T) {
 	}
 }
 
+// TestAPoolWaitsForAnAddressOfNoWorkloadCluster, which was reserved by hand and is left out.
+func TestAPoolWaitsForAnAddressOfNoWorkloadCluster(t *testing.T) {
+	one := object.Key{Namespace: "one", Name: "w"}
+	x := newTrial(t, twoTenants(t, address(one), sharedPool, `{"kind":"IPAddressClaim",
+		"metadata":{"namespace":"two","name":"vip"},"spec":{"poolRef":{"apiGroup":
+			"ipam.cluster.x-k8s.io","kind":"GlobalInClusterIPPool","name":"shared"}}}`),
+		newMemory(t, "target"))
+	paused := func() bool { return capi.PausedByUs(x.target.get(t, sharedPoolRef).Object) }
+	x.selectWorkloads(t, one)
+	if f := poolFinding(x.makePlan(t)); !strings.Contains(f,
+		"IPAddressClaim.ipam.cluster.x-k8s.io/two/vip; it stays paused") {
+		t.Errorf("the plan of the first says %q", f)
+	}
+	if _, err := x.run(t); err != nil || !paused() {
+		t.Fatalf("the pool is paused: %t: %v", paused(), err)
+	}
+	x.spec.Selection, x.plan = Selection{}, nil
+	x.load(t)
+	if f := poolFinding(x.makePlan(t)); f != "" {
+		t.Errorf("the plan of all says %q", f)
+	}
+	if _, err := x.run(t); err != nil || paused() {
+		t.Errorf("the pool is paused: %t: %v", paused(), err)
+	}
+}
+
 // TestAPoolWaitsForABlockedWorkloadCluster, which is in the plan and does not come.
 func TestAPoolWaitsForABlockedWorkloadCluster(t *testing.T) {
 	one, two := object.Key{Namespace: "one", Name: "w"}, object.Key{Namespace: "two", Name: "v"}

@@ -39,7 +39,8 @@ type trial struct {
 	modifiers *modify.Document
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
-	// alive and sync are those of JournalOptions.
+	// onStep, alive and sync are those of JournalOptions.
+	onStep      func(context.Context, catalog.StepRecord) error
 	alive, sync func(context.Context) error
 }
 
@@ -132,7 +133,8 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 }
 
 func (x *trial) journal() *catalog.Journal {
-	return x.catalog.Journal(x.id, catalog.JournalOptions{Alive: x.alive, Sync: x.sync})
+	return x.catalog.Journal(x.id, catalog.JournalOptions{OnStep: x.onStep, Alive: x.alive,
+		Sync: x.sync})
 }
 
 // failures returns the errors in the history of the operation.

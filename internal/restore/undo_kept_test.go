@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/workload"
@@ -139,6 +141,32 @@ func TestMachinesHeldByAnEarlierRestoreAreGivenBack(t *testing.T) {
 		if want := []string{"skipped"}; !slices.Equal(x.skipsRemediation(), want) {
 			t.Errorf("%s: held at the end %q, want %q", name, x.skipsRemediation(), want)
 		}
+	}
+}
+
+// TestMachinesOfACopyThatIsAtWorkStayHeld: somebody ends the pause of a copy in the middle of its
+// rollback. A MachineHealthCheck would remediate the Machine without a node, were it given back.
+func TestMachinesOfACopyThatIsAtWorkStayHeld(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	x := expired(t, s, nil)
+	s.Set("w", []workload.Node{realNode("cp", true)}, "cp")
+	x.spec.Force = object.Forced{object.CodeMachinesGone: ""}
+	x.hooks.BeforeRelease = dies
+	if _, err := x.run(t); err == nil || !slices.Equal(x.skipsRemediation(), []string{"worker"}) {
+		t.Fatalf("held before the rollback: %q, %v", x.skipsRemediation(), err)
+	}
+	x.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		if r.State == catalog.StepUndoing && r.Step.Phase == "create" {
+			x.target.set(t, "Cluster.cluster.x-k8s.io/n/w", func(u *unstructured.Unstructured) {
+				unstructured.RemoveNestedField(u.Object, "spec", "paused")
+			})
+		}
+		return nil
+	}
+	err := x.undo(t, &mortal{memory: x.target, writes: -1})
+	if _, atWork := errors.AsType[*copyAtWorkError](err); !atWork ||
+		!slices.Equal(x.skipsRemediation(), []string{"worker"}) {
+		t.Errorf("held after it: %q, %v", x.skipsRemediation(), err)
 	}
 }
 

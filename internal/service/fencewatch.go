@@ -23,10 +23,11 @@ import (
 // How often the watch for management clusters that come back asks. A management cluster that comes
 // back must have its lost workload clusters paused within 10 s of its first answer.
 const (
-	// fencePollDown is between two tries to reach one that does not answer, fencePollUp between two
-	// tries to reach one that does. A try takes up to fenceProbe: the overlap that is printed begins
-	// with the last one that failed, so up to 2*fenceProbe+fencePollDown before the answer.
-	fencePollDown, fencePollUp = time.Second, 5 * time.Second
+	// fencePoll is between two tries to reach one, also while it answers: a restore of what it has,
+	// by an operator who cannot reach it either, takes longer than that, and must not pass in an
+	// outage that nobody has noticed. A try takes up to fenceProbe: the overlap that is printed
+	// begins with the last one that failed, so up to 2*fenceProbe+fencePoll before the answer.
+	fencePoll = time.Second
 	// fenceProbe bounds one try: a host that drops packets must not delay the next one.
 	fenceProbe = 3 * time.Second
 	// confirmTime bounds the last read of the records of what is about to be paused.
@@ -105,14 +106,9 @@ type mgmtWatch struct {
 func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 	m := &mgmtWatch{fenceWatch: w, options: o, log: w.s.cfg.Log.With("managementCluster", o.Name)}
 	for {
-		wait := fencePollUp
 		err := task.Call(func() error { return m.look(ctx) })
-		if err = m.s.panicked(err, "managementCluster", o.Name); err != nil && ctx.Err() == nil {
-			wait = fencePollDown
-		} else if !m.back.IsZero() {
-			wait = recordsTick
-		}
-		if retry.Sleep(ctx, wait) != nil {
+		_ = m.s.panicked(err, "managementCluster", o.Name) // it is logged
+		if retry.Sleep(ctx, fencePoll) != nil {
 			return
 		}
 	}
