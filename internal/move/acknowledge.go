@@ -56,6 +56,17 @@ func (m *run) checkServed(nodes []*graph.Node) error {
 	return nil
 }
 
+// unserved is checkServed for units of a graph, by unit.
+func (m *run) unserved(g *graph.Graph, units []string) map[string]error {
+	errs := map[string]error{}
+	for _, unit := range units {
+		if err := m.checkServed(nodesOf(g, unit)); err != nil {
+			errs[unit] = err
+		}
+	}
+	return errs
+}
+
 // pollsPaused is the longest time between two polls while a unit is paused and watches do not show
 // all of it (kube.Waiting). The last poll ends the wait, so that it is short.
 const pollsPaused = 300 * time.Millisecond

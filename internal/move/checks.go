@@ -175,7 +175,12 @@ func (c *checker) checkListing(ctx context.Context) error {
 		return err
 	}
 	missing, err := preflight.Rights(ctx, c.Target.Prober, kinds,
-		func(kube.Kind) []preflight.Right { return []preflight.Right{list} })
+		func(k kube.Kind) []preflight.Right {
+			if !k.Namespaced { // objects of a unit own none
+				return nil
+			}
+			return []preflight.Right{list}
+		})
 	for _, m := range missing {
 		f := m.Finding("target")
 		f.Message += ": a copy could not be removed again, since whether the garbage collector would " +

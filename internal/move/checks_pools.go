@@ -59,7 +59,7 @@ func (p *Plan) reportBlockedUsers(rows *capi.Table) {
 		blocked[u.Name] = u.Blocked
 	}
 	for _, pool := range p.Copy.Shared.Objects {
-		if pool.Action == restore.Skip || !rows.Row(pool.GroupKind()).AddressPool {
+		if pool.Action == restore.Skip || !rows.Row(pool.GroupKind()).PausesPool() {
 			continue
 		}
 		var stay []string

@@ -143,7 +143,7 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 		}
 	}
 	moved, skipped := sharedOf(begun)
-	over := m.left() == 0
+	over := m.left() == 0 && len(m.results.failed) == 0 // a resume moves what has failed
 	left := slices.DeleteFunc(m.pausedShared(m.Plan.Copy), func(o restore.Object) bool {
 		users := o.Users
 		if len(users) == 0 {

@@ -186,11 +186,19 @@ func TestAPIMoveGivesBackWhatIsNotHandedOver(t *testing.T) {
 		fx.report(stop())
 	})
 	t.Run("its copy cannot be removed", func(t *testing.T) {
-		allow := fx.denyOn(fx.target(), "DELETE", "refuses-deletions", "machines", "false")
+		var allow func()
+		refuses := fx.whenOnce(unit, "pause", catalog.StepDone, func() error {
+			allow = fx.denyOn(fx.target(), "DELETE", "refuses-deletions", "machines", "false")
+			return nil
+		})
 		o := fx.order(doMove)
-		o.Touch = unit
 		for range 2 { // a resume tries it again
-			fx.carryOut(o, catalog.Failed, nil)
+			fx.carryOut(o, catalog.Failed, func(ctx context.Context, r catalog.StepRecord) error {
+				if r.Step.Phase == "hand-over" && strings.HasSuffix(r.Step.Unit, unit) {
+					return errors.New("it is not handed over")
+				}
+				return refuses(ctx, r)
+			})
 			if u := fx.get(fx.at, clusterRef(fx.namespace, unit)); !capi.PausedByUs(u.Object) {
 				t.Error("the source works on it, and its copy is not gone")
 			}
@@ -314,6 +322,33 @@ func TestAPIMoveGivesBackWhatItPausedFirst(t *testing.T) {
 		}
 	}
 	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+}
+
+// TestAPIMovePausesNothingThatItCouldNotGiveBack: a policy of the target denies the deletion of
+// Machines. No workload cluster is paused, until that is changed.
+func TestAPIMovePausesNothingThatItCouldNotGiveBack(t *testing.T) {
+	t.Parallel()
+	fx := newFixture(t, "keeps-copies")
+	allow := fx.denyOn(fx.target(), "DELETE", "keeps-copies", "machines", "false")
+	paused := false
+	e := fx.carryOut(fx.order(doMove), catalog.Failed, func(_ context.Context,
+		r catalog.StepRecord) error {
+		paused = paused || r.Step.Phase == "pause"
+		return nil
+	})
+	if paused || !strings.Contains(e.Message, "it is not paused, since it could not be given back") ||
+		!strings.Contains(e.Message, "not wanted here") {
+		t.Errorf("paused: %t; it ended with: %s", paused, e.Message)
+	}
+	st, err := fx.state()
+	must(t, err)
+	for ref, u := range st.source {
+		if capi.PausedByUs(u.Object) || u.GetAnnotations()[capi.AnnotationOperation] != "" {
+			t.Errorf("%s is paused or locked", ref)
+		}
+	}
+	allow()
+	fx.resumeToEnd()
 }
 
 // besideSlow moves the fleet while the controllers of one unit do not acknowledge its pause: not

@@ -205,3 +205,32 @@ func TestAUnitWithAKindThatCameIsNotPaused(t *testing.T) {
 		t.Errorf("with a server: %v", err)
 	}
 }
+
+// TestI1ARunWithoutItsLockUnpausesNothingThatTheTargetHas: what it has paused is taken back as long
+// as no hand-over was begun.
+func TestI1ARunWithoutItsLockUnpausesNothingThatTheTargetHas(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		o := newOneCluster("0123456789ab/2")
+		m, _ := holder(t, o)
+		check := kube.Kind{GroupKind: object.GroupKind{Group: capi.GroupCore,
+			Kind: "MachineHealthCheck"}, Version: "v1beta2", Namespaced: true}
+		o.live.SetKind(check.Kind)
+		(*capi.Table)(nil).PauseFirst(o.live.Object)
+		m.pauser = fence.NewPauser(o, o, []kube.Kind{check}, nil).WithLock(fence.Lock{Text: m.lock()})
+		if begun {
+			if err := m.Journal.Do(t.Context(), handOverStep("ns/w"), func(context.Context,
+				*catalog.StepHandle) error {
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes := []*graph.Node{{Ref: object.Ref{Group: check.Group, Kind: check.Kind, Namespace: "ns",
+			Name: "w"}}}
+		err := m.withoutLock(t.Context(), "ns/w", nodes, &LockedError{Workload: "ns/w"})
+		if _, lost := errors.AsType[*LockedError](err); !lost ||
+			capi.PausedByUs(o.live.Object) != begun {
+			t.Errorf("handed over: %t; paused: %t; %v", begun, capi.PausedByUs(o.live.Object), err)
+		}
+	}
+}

@@ -182,7 +182,10 @@ func (m *run) makeReady(ctx context.Context, units []string, arrivals chan<- arr
 		m.captures.dropContents(seen)
 		of.written.end()
 		m.all(ctx, locked, func(unit string) error {
-			err := m.awaitFirst(ctx, m.known(of, unit))
+			err := m.checkRemovable(ctx, unit)
+			if err == nil {
+				err = m.awaitFirst(ctx, m.known(of, unit))
+			}
 			if err == nil {
 				arrive(arrival{unit: unit, ready: true})
 			}

@@ -199,11 +199,29 @@ func TestAPoolOfWhatCameAfterThePlanStaysPaused(t *testing.T) {
 	m.Target = Mgmt{Kinds: kinds, Reader: serve(t, map[string]string{
 		group + "namespaces/ns/inclusterippools/used": text("InClusterIPPool", `"metadata":{"namespace":"ns",
 			"name":"used","annotations":{"mgmtd.dev/was-paused":"absent","cluster.x-k8s.io/paused":""}}`)})}
-	s := m.staying()
-	for name, want := range map[string]bool{"used": true, "free": false} {
-		ref := object.Ref{Group: capi.GroupIPAM, Kind: "InClusterIPPool", Namespace: "ns", Name: name}
-		if kept, err := m.keepsPool(t.Context(), &s, restore.Object{Ref: ref}); err != nil || kept != want {
-			t.Errorf("%s stays paused: %v, %v", name, kept, err)
+	pool := func(name string) restore.Object {
+		return restore.Object{Ref: object.Ref{Group: capi.GroupIPAM, Kind: "InClusterIPPool", Namespace: "ns",
+			Name: name}}
+	}
+	late := object.Ref{Group: capi.GroupIPAM, Kind: "IPAddress", Namespace: "ns", Name: "late"}
+	skipped := pool("used")
+	skipped.Action = restore.Skip
+	for name, tt := range map[string]struct {
+		pool  restore.Object
+		leave map[object.Ref]bool
+		ask   bool
+		want  bool
+	}{
+		"it has an address of it":         {pool("used"), nil, true, true},
+		"the address moves as well":       {pool("used"), map[object.Ref]bool{late: true}, true, false},
+		"the pool waits for another unit": {pool("used"), nil, false, false},
+		"the target has another pool":     {skipped, nil, true, false},
+		"it has none of it":               {pool("free"), nil, true, false},
+	} {
+		s := m.staying()
+		s.leave = tt.leave
+		if kept, err := m.keepsPool(t.Context(), &s, tt.pool, tt.ask); err != nil || kept != tt.want {
+			t.Errorf("%s: stays paused: %v, %v", name, kept, err)
 		}
 	}
 	if found := findingsOf(t, c, m.Journal); len(found) != 1 || found[0].Ref.Name != "used" ||

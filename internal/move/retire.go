@@ -116,8 +116,14 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 		for _, o := range wave {
 			was, known := b.Source[o.Ref.String()]
 			k, served := kube.FindKind(m.Source.Kinds, o.GroupKind())
-			if !known || !served || o.Action == restore.Skip ||
+			if !known || o.Action == restore.Skip ||
 				o.GroupKind() == kube.NamespaceKind.GroupKind {
+				continue
+			}
+			if !served {
+				if err := m.isServed(ctx, o.Ref); err != nil {
+					return err
+				}
 				continue
 			}
 			g.Go(func() error {
@@ -132,6 +138,19 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 		if err := g.Wait(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// isServed returns a *newKindError for an object of a kind that the source serves by now: a resume
+// removes it. What it does not serve is gone.
+func (m *run) isServed(ctx context.Context, ref object.Ref) error {
+	kinds, err := m.Source.Reader.Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	if _, served := kube.FindKind(kinds, ref.GroupKind()); served {
+		return &newKindError{ref}
 	}
 	return nil
 }

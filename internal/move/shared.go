@@ -34,6 +34,10 @@ func (m *run) finishShared(ctx context.Context) error {
 		}
 	}
 	staying := m.staying()
+	var err error
+	if staying.leave, err = m.leaving(ctx); err != nil {
+		return err
+	}
 	users := map[object.Ref][]string{} // of all batches
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		users[o.Ref] = o.Users
@@ -73,7 +77,8 @@ func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]
 	todo.Units = nil // their states are in released
 	for i := range todo.Shared.Objects {
 		o := &todo.Shared.Objects[i]
-		keeps, err := m.keepsPool(ctx, staying, *o)
+		all := append(slices.Clone(o.Users), users[o.Ref]...)
+		keeps, err := m.keepsPool(ctx, staying, *o, !waits(released, all))
 		if err != nil {
 			return err
 		}
@@ -81,7 +86,7 @@ func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]
 			o.Action = restore.Skip // an earlier batch creates it, or the source has its users
 		}
 		seen[o.Ref] = true
-		o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
+		o.Users = all
 	}
 	return restore.FinishShared(ctx, restore.RunOptions{
 		Plan: &todo, Contents: b.contents, Modifiers: m.Modifiers, Reader: m.Target.Reader,
@@ -89,6 +94,34 @@ func (m *run) finishSharedOf(ctx context.Context, b *batch, released map[string]
 		Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 		Hooks: restore.Hooks{StepSuffix: b.suffix()},
 	}, released)
+}
+
+// waits reports whether a unit of users is not released.
+func waits(released map[string]bool, users []string) bool {
+	return slices.ContainsFunc(users, func(unit string) bool {
+		is, known := released[unit]
+		return known && !is
+	})
+}
+
+// leaving returns what the batches have taken along of which a unit was handed over: a retirement
+// removes it from the source, and what is shared last.
+func (m *run) leaving(ctx context.Context) (map[object.Ref]bool, error) {
+	leave := map[object.Ref]bool{}
+	for _, b := range m.batches {
+		handedOver, err := m.anyHandedOver(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range append([]restore.Unit{b.Copy.Shared}, b.Copy.Units...) {
+			for _, o := range u.Objects {
+				if handedOver && o.Action != restore.Skip {
+					leave[o.Ref] = true
+				}
+			}
+		}
+	}
+	return leave, nil
 }
 
 // anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the

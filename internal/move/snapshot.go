@@ -63,12 +63,15 @@ func (m *run) snapshotPaused(ctx, whole context.Context, units []string, unused 
 		if err != nil {
 			return nil, paused, err
 		}
-		if len(came)+len(left)+len(underWay) == 0 {
+		unserved := m.unserved(r.Live.Graph, paused)
+		if len(came)+len(left)+len(underWay)+len(unserved) == 0 {
 			break
 		}
 		from := m.pausedLook(of, paused)
 		paused = m.all(whole, paused, func(unit string) error {
 			switch n := came[unit]; {
+			case unserved[unit] != nil:
+				return unserved[unit]
 			case left[unit] != nil:
 				return &ChangedError{Why: left[unit].Ref.String() + " does not belong to it any more"}
 			case underWay[unit] != nil:

@@ -159,18 +159,21 @@ func (m *run) underLock(ctx context.Context, unit string, ref object.Ref, nodes 
 	if readErr != nil || holder == m.lock() {
 		return errors.Join(err, readErr)
 	}
-	return m.withoutLock(ctx, nodes, errors.Join(err,
+	return m.withoutLock(ctx, unit, nodes, errors.Join(err,
 		&LockedError{Workload: unit, Holder: holder, Lock: m.lock()}))
 }
 
 // withoutLock takes back the switches that this run has set, when err is that it has lost its lock.
 // It leaves what another run has set, or has found set and relies on: that has the lock of the
-// other run by then.
-func (m *run) withoutLock(ctx context.Context, nodes []*graph.Node, err error) error {
-	if _, lost := errors.AsType[*LockedError](err); lost {
-		return errors.Join(err, m.pauser.TakeBack(ctx, nodes))
+// other run by then. Once a hand-over was begun, all switches stay: the target may work (I1).
+func (m *run) withoutLock(ctx context.Context, unit string, nodes []*graph.Node, err error) error {
+	if _, lost := errors.AsType[*LockedError](err); !lost {
+		return err
 	}
-	return err
+	if state, unknown := m.Journal.State(ctx, handOverStep(unit)); unknown != nil || isBegun(state) {
+		return errors.Join(err, unknown)
+	}
+	return errors.Join(err, m.pauser.TakeBack(ctx, nodes))
 }
 
 // pause pauses a unit of the source that is locked, and waits for the acknowledgements of the
@@ -282,7 +285,7 @@ func (m *run) takeLock(ctx context.Context, h *catalog.StepHandle, cluster objec
 		return pause && m.Rows.Pause(u.Object) || !locked, nil
 	})
 	if err != nil {
-		return m.withoutLock(ctx, nodes, err)
+		return m.withoutLock(ctx, unit, nodes, err)
 	}
 	return m.confirmLock(ctx, h, cluster, nodes)
 }

@@ -25,6 +25,8 @@ type staying struct {
 	// addresses are of pools, by these: what the source still has of each, one object. Nil means that
 	// it was not asked yet.
 	addresses map[object.Ref]object.Ref
+	// leave are objects that the source still has, and that leave it with this move.
+	leave map[object.Ref]bool
 }
 
 // staying returns what is known of the units that stay.
@@ -65,16 +67,16 @@ func (s staying) onlyTheirs(ref object.Ref) bool {
 }
 
 // keepsPool reports whether a pool of addresses is not released on the target, since the source
-// hands out addresses of it to units that stay there, or has an address of it for somebody else. It
-// is a finding as well when the pool is at work on the target already.
-func (m *run) keepsPool(ctx context.Context, s *staying, o restore.Object) (bool, error) {
+// hands out addresses of it to units that stay there, or, asked, has an address of it for somebody
+// else. It is a finding as well when the pool is at work on the target already.
+func (m *run) keepsPool(ctx context.Context, s *staying, o restore.Object, ask bool) (bool, error) {
 	if !m.Rows.Row(o.GroupKind()).AddressPool || m.Plan.Spec.Force.Has(object.CodePoolShared) {
 		return false, nil
 	}
 	if kept, reported := s.kept[o.Ref]; reported {
 		return kept, nil
 	}
-	user, err := m.userOnSource(ctx, s, o.Ref)
+	user, err := m.userOnSource(ctx, s, o.Ref, ask && o.Action != restore.Skip)
 	if err != nil || user == "" {
 		return false, err
 	}
@@ -96,9 +98,10 @@ func (m *run) keepsPool(ctx context.Context, s *staying, o restore.Object) (bool
 	return !atWork, m.Journal.Emit(ctx, catalog.FindingEvent("", f))
 }
 
-// userOnSource returns a unit that stays on the source and uses a pool, or an object there that has
-// an address of it: what has moved is retired by then. "" means that there is none.
-func (m *run) userOnSource(ctx context.Context, s *staying, pool object.Ref) (string, error) {
+// userOnSource returns a unit that stays on the source and uses a pool, or an object that stays
+// there and has an address of it. "" means that there is none.
+func (m *run) userOnSource(ctx context.Context, s *staying, pool object.Ref, ask bool) (string,
+	error) {
 	for _, unit := range s.users[pool] {
 		there := &unstructured.Unstructured{}
 		if ref, err := clusterRef(unit); err != nil {
@@ -112,9 +115,12 @@ func (m *run) userOnSource(ctx context.Context, s *staying, pool object.Ref) (st
 			return unit, nil
 		}
 	}
+	if !ask {
+		return "", nil
+	}
 	if s.addresses == nil {
 		var err error
-		if s.addresses, err = m.addressesOnSource(ctx); err != nil {
+		if s.addresses, err = m.addressesOnSource(ctx, s.leave); err != nil {
 			return "", err
 		}
 	}
@@ -124,9 +130,10 @@ func (m *run) userOnSource(ctx context.Context, s *staying, pool object.Ref) (st
 	return "", nil
 }
 
-// addressesOnSource returns one object of each pool that the source has an address of, by pool. It
-// asks late: a workload cluster may have come after the plan.
-func (m *run) addressesOnSource(ctx context.Context) (map[object.Ref]object.Ref, error) {
+// addressesOnSource returns one object of each pool that the source has an address of, by pool, but
+// for those that leave it. It asks late: a workload cluster may have come after the plan.
+func (m *run) addressesOnSource(ctx context.Context, leave map[object.Ref]bool) (
+	map[object.Ref]object.Ref, error) {
 	found := map[object.Ref]object.Ref{}
 	if !m.hasSource() {
 		return found, nil
@@ -139,7 +146,9 @@ func (m *run) addressesOnSource(ctx context.Context) (map[object.Ref]object.Ref,
 		if _, err := m.Source.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
 			n := nodes.Node(k, raw)
 			for _, need := range n.Needs {
-				found[need.Ref] = n.Ref
+				if !leave[n.Ref] {
+					found[need.Ref] = n.Ref
+				}
 			}
 			return nil
 		}); err != nil {
@@ -160,7 +169,7 @@ func (m *run) poolsThatStay(ctx context.Context, needed map[object.Ref]bool) (
 		if !is {
 			continue
 		}
-		keeps, err := m.keepsPool(ctx, &back, restore.Object{Ref: ref})
+		keeps, err := m.keepsPool(ctx, &back, restore.Object{Ref: ref}, true)
 		if err != nil {
 			return nil, err
 		}

@@ -57,7 +57,7 @@ func TestI1APoolThatTheSourceUsesStaysPaused(t *testing.T) {
 	stays := staying{users: map[object.Ref][]string{pool: {"ns/stays"}}, kept: map[object.Ref]bool{}}
 	keeps := func(s staying, ref object.Ref) bool {
 		t.Helper()
-		is, err := m.keepsPool(t.Context(), &s, restore.Object{Ref: ref})
+		is, err := m.keepsPool(t.Context(), &s, restore.Object{Ref: ref}, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,9 @@ func (m *run) unused(ctx context.Context, units []string) ([]object.Ref, error) 
 			return nil, err
 		}
 		for _, o := range b.Copy.Shared.Objects {
-			moved[o.Ref] = moved[o.Ref] || handedOver && o.Action != restore.Skip
+			// What is paused for the move may be settled by the time of the next batch.
+			again := o.Action == restore.Skip && m.Rows.Row(o.GroupKind()).PausedShared
+			moved[o.Ref] = moved[o.Ref] || handedOver && !again
 		}
 	}
 	return slices.DeleteFunc(unused, func(r object.Ref) bool { return moved[r] }), nil

@@ -1,6 +1,7 @@
 package move
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"testing"
@@ -76,6 +77,24 @@ func TestWhatNobodyUsesMovesWithItsNamespace(t *testing.T) {
 			t.Errorf("with %s: %v, want %v", unit, got, want)
 		}
 	}
+	// A batch has left out a Secret and the host: the next one tries the host again.
+	_, m.Journal = newJournal(t, catalog.Options{})
+	if err := m.Journal.Do(t.Context(), handOverStep("a/1"), func(context.Context,
+		*catalog.StepHandle) error {
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	out := shared("Secret", "b", "unused", restore.Skip)
+	left := host
+	left.Action = restore.Skip
+	m.batches = []*batch{{Copy: restore.Plan{Units: []restore.Unit{{Name: "a/1"}},
+		Shared: restore.Unit{Objects: []restore.Object{out, left}}}}}
+	again, err := m.unused(t.Context(), []string{"b/1"})
+	if err != nil || slices.Contains(again, out.Ref) || !slices.Contains(again, host.Ref) {
+		t.Errorf("after a batch that left out the Secret and the host: %v, %v", again, err)
+	}
+	m.batches = nil
 	m.Units = map[string]catalog.UnitState{"b/1": catalog.UnitRolledBack}
 	refs, err := m.unused(t.Context(), []string{"a/1"})
 	if err != nil || !slices.Contains(refs, object.Ref{Kind: "Secret", Namespace: "b", Name: "unused"}) {

@@ -38,7 +38,9 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "An address pool also serves workload clusters that stay, or that a restore leaves " +
 				"out. The same address could be handed out twice. A restore keeps such a pool paused, and " +
 				"does not create one that has no pause. A move that leaves one of them on the source " +
-				"keeps it paused on the target, unless the finding is overridden.",
+				"keeps it paused on the target, unless the finding is overridden. An address that belongs to " +
+				"no workload cluster counts as a user as well. It is a warning where users are blocked: once " +
+				"others have moved, the pool is paused on both sides.",
 			Next: "Move or restore all users of the pool together, or give them pools of their own.",
 		},
 		{
@@ -132,11 +134,13 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"because it differs from its copy or changed. Or a copy stays on the target after a " +
 				"rollback: a BareMetalHost that is at work there, or that another object there names. Or it " +
 				"stays there as it is, since the workload clusters that it was copied for are not moved any " +
-				"more. Or it was not copied at all for that reason. Or it stays paused on the source, since " +
-				"the target was not asked for its copy. Or, in a restore, it stays paused on the target, " +
-				"since the management cluster that has another workload cluster there works with it.",
+				"more. Or it was not copied at all, for that reason or since its pre-flight left it out. Or " +
+				"it stays paused on the source, since the target was not asked for its copy. Or, in a " +
+				"restore, it stays paused on the target, since the management cluster that has another " +
+				"workload cluster there works with it.",
 			Next: "Compare both. It does no harm on the source: nothing there uses it, and a " +
-				"BareMetalHost is paused there. A rollback that reaches the target unpauses it.",
+				"BareMetalHost that was copied is paused there. A rollback that reaches the target unpauses " +
+				"it.",
 		},
 		{
 			Code: CodeSharedGone, Area: AreaRun, Severities: []Severity{Warning},

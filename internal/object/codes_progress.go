@@ -65,7 +65,8 @@ func progressDefinitions() []Definition { //nolint:funlen // a table
 				"the finalizers off an object, or its deletion. The workload cluster would be released " +
 				"on the target and stay on the source, paused. It is a warning when a webhook of a provider " +
 				"refuses the deletion, since it may allow that for an object with the annotation " +
-				"clusterctl.cluster.x-k8s.io/delete-for-move.",
+				"clusterctl.cluster.x-k8s.io/delete-for-move. Overridden, it also lets a move pause workload " +
+				"clusters whose copies the target would not let be removed again.",
 			Next: "Change the policy or the webhook on the source, or exempt the credentials of the move " +
 				"from it, for as long as the move runs. Then plan again.",
 		},
