@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -174,9 +175,12 @@ func (c *checker) checkListing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	inNone := slices.ContainsFunc(c.nodes, func(n *graph.Node) bool {
+		return n.Namespace == "" && n.GroupKind() != kube.NamespaceKind.GroupKind
+	})
 	missing, err := preflight.Rights(ctx, c.Target.Prober, kinds,
 		func(k kube.Kind) []preflight.Right {
-			if !k.Namespaced { // objects of a unit own none
+			if !k.Namespaced && !inNone { // what is in a namespace owns none of that kind
 				return nil
 			}
 			return []preflight.Right{list}

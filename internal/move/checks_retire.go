@@ -36,6 +36,9 @@ type dryRemoval struct {
 	// patch and del are the words of what refuses to take off the finalizers, and to delete it.
 	patch, del string
 	unknown    bool // a webhook supports no dry-run
+	// patient: a webhook that does not answer is an error, which restore.Remove tries again, and not
+	// what it refuses.
+	patient bool
 }
 
 var _ restore.Remover = (*dryRemoval)(nil)
@@ -81,6 +84,8 @@ func (r *dryRemoval) answer(ctx context.Context, k kube.Kind, send func(context.
 		return "", context.Cause(ctx)
 	case err == nil, isNoRight(err), apierrors.IsConflict(err):
 		return "", nil
+	case r.patient && isWebhook(err):
+		return "", err
 	case errors.Is(err, context.DeadlineExceeded): // a webhook hangs
 		return fmt.Sprintf("no answer within %s", dryRunTimeout), nil
 	case apierrors.IsNotFound(err), !answered, kube.Transient(err) && !isWebhook(err):

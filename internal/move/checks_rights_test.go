@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -27,13 +29,15 @@ func TestTheTargetMustShowWhatACopyWouldTakeAlong(t *testing.T) {
 			"name":"` + name + `","kind":"` + kind + `","namespaced":true,"verbs":["list","delete"]}]}`
 	}
 	reader := serve(t, map[string]string{
-		"/api": `{"kind":"APIVersions","versions":["v1"]}`, "/api/v1": resources("v1", "pods", "Pod"),
+		"/api": `{"kind":"APIVersions","versions":["v1"]}`,
+		"/api/v1": strings.Replace(resources("v1", "pods", "Pod"), `"resources":[`, `"resources":[{
+			"name":"nodes","kind":"Node","namespaced":false,"verbs":["list","delete"]},`, 1),
 		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"acme.io","versions":[
 			{"groupVersion":"acme.io/v1","version":"v1"}],"preferredVersion":
 			{"groupVersion":"acme.io/v1","version":"v1"}}]}`,
 		"/apis/acme.io/v1": resources("acme.io/v1", "reports", "Report")})
 	for notList, want := range map[string]string{"": "", "pods reports": "", "* pods": "list pods:",
-		"* reports": "list reports.acme.io:", "*": ""} {
+		"* reports": "list reports.acme.io:", "*": "", "* nodes": ""} {
 		c := &checker{}
 		c.Target.Prober, c.Target.Reader = rights{notList: notList}, reader
 		if err := checkRights(t.Context(), c); err != nil {
@@ -45,5 +49,11 @@ func TestTheTargetMustShowWhatACopyWouldTakeAlong(t *testing.T) {
 			c.findings[0].Severity != object.Error:
 			t.Errorf("who may not list %q: %v", notList, c.findings)
 		}
+	}
+	c := &checker{nodes: []*graph.Node{{Ref: object.Ref{Group: capi.GroupIPAM,
+		Kind: "GlobalInClusterIPPool", Name: "p"}}}}
+	c.Target.Prober, c.Target.Reader = rights{notList: "* nodes"}, reader
+	if err := c.checkListing(t.Context()); err != nil || len(c.findings) != 1 {
+		t.Errorf("of a copy that is in no namespace: %v, %v", c.findings, err)
 	}
 }

@@ -143,7 +143,8 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 		}
 	}
 	moved, skipped := sharedOf(begun)
-	over := m.left() == 0 && len(m.results.failed) == 0 // a resume moves what has failed
+	// A resume moves what has failed, and what a dry-run has refused.
+	over := m.left() == 0 && len(m.results.failed)+len(m.refused) == 0
 	left := slices.DeleteFunc(m.pausedShared(m.Plan.Copy), func(o restore.Object) bool {
 		users := o.Users
 		if len(users) == 0 {

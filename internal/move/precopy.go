@@ -24,8 +24,8 @@ type preCopies struct {
 	plans []*batch
 	// uids are the objects on the target that pre-copies of this run created, by unit.
 	uids map[string]map[object.Ref]string
-	// removable are the kinds of which the target would let remove a copy again.
-	removable map[object.GroupKind]bool
+	// removable are the kinds and namespaces of which the target would let remove a copy again.
+	removable map[object.Ref]bool
 }
 
 func preCopyName(number int) string { return fmt.Sprintf("pre-copy-%03d", number) }

@@ -35,11 +35,21 @@ func (e *keepsCopyError) Hint() string {
 }
 
 // checkRemovable asks the target, in dry-runs that store nothing, whether it lets remove again what
-// the pre-copy of a unit has created: one object of each kind, and each kind once in a run. It
-// returns a *keepsCopyError when it does not. The finding retire-refused, overridden, answers for
-// the target as well.
+// the pre-copy of a unit has created: one object of each kind, once in a run for each namespace. It
+// returns a *keepsCopyError when it does not, and the error of the removal of a pre-copy that did
+// not come to its end and is left there. The finding retire-refused, overridden, answers for the
+// target as well.
 func (m *run) checkRemovable(ctx context.Context, unit string) error {
 	if m.Plan.Spec.Force.Has(object.CodeRetireRefused) {
+		return nil
+	}
+	m.mu.Lock()
+	copied := m.pre.uids[unit] != nil
+	m.mu.Unlock()
+	if !copied {
+		if err := m.undoPreCopy(ctx, unit); err != nil {
+			return fmt.Errorf("remove what was copied of it before its pause: %w", err)
+		}
 		return nil
 	}
 	g, ctx := task.WithContext(ctx)
@@ -54,16 +64,22 @@ func (m *run) checkRemovable(ctx context.Context, unit string) error {
 	return g.Wait()
 }
 
+// kindIn is the kind of an object, and its namespace.
+func kindIn(ref object.Ref) object.Ref {
+	ref.Name = ""
+	return ref
+}
+
 // notAskedYet returns an object of each kind of the pre-copy of a unit that checkRemovable has not
-// asked about.
+// asked about in its namespace.
 func (m *run) notAskedYet(unit string) map[object.Ref]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	of := map[object.GroupKind]object.Ref{}
+	of := map[object.Ref]object.Ref{}
 	for ref := range m.pre.uids[unit] {
-		first, is := of[ref.GroupKind()]
-		if !m.pre.removable[ref.GroupKind()] && (!is || object.CompareRefs(ref, first) < 0) {
-			of[ref.GroupKind()] = ref
+		first, is := of[kindIn(ref)]
+		if !m.pre.removable[kindIn(ref)] && (!is || object.CompareRefs(ref, first) < 0) {
+			of[kindIn(ref)] = ref
 		}
 	}
 	asked := map[object.Ref]string{}
@@ -75,16 +91,16 @@ func (m *run) notAskedYet(unit string) map[object.Ref]string {
 
 // tryRemoval is checkRemovable for one object. One that is gone is asked about with the next unit.
 func (m *run) tryRemoval(ctx context.Context, k kube.Kind, ref object.Ref, uid string) error {
-	r := &dryRemoval{prober: m.Target.Prober, node: &graph.Node{Ref: ref, UID: uid}}
+	live, err := on(ctx, m.Target, ref)
+	if err != nil || live == nil || string(live.GetUID()) != uid {
+		return err
+	}
+	r := &dryRemoval{prober: m.Target.Prober, node: &graph.Node{Ref: ref, UID: uid}, patient: true}
 	was := metav1.ObjectMeta{UID: types.UID(uid), Finalizers: []string{"any"}}
-	if k.Group == "" { // it has none, and is deleted without a patch
-		live, err := on(ctx, m.Target, ref)
-		if err != nil || live == nil {
-			return err
-		}
+	if k.Group == "" { // it has no finalizers, and is deleted without a patch
 		was.ResourceVersion, was.Finalizers = live.GetResourceVersion(), live.GetFinalizers()
 	}
-	err := restore.Remove(ctx, m.Target.Reader, r, k, ref, was,
+	err = restore.Remove(ctx, m.Target.Reader, r, k, ref, was,
 		func(*unstructured.Unstructured) error { return nil })
 	if err != nil {
 		return fmt.Errorf("ask whether the copy of %s can be removed: %w", ref, err)
@@ -97,6 +113,6 @@ func (m *run) tryRemoval(ctx context.Context, k kube.Kind, ref object.Ref, uid s
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pre.removable[ref.GroupKind()] = true
+	m.pre.removable[kindIn(ref)] = true
 	return nil
 }

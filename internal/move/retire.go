@@ -120,13 +120,10 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 				o.GroupKind() == kube.NamespaceKind.GroupKind {
 				continue
 			}
-			if !served {
-				if err := m.isServed(ctx, o.Ref); err != nil {
-					return err
-				}
-				continue
-			}
 			g.Go(func() error {
+				if !served {
+					return m.isServed(ctx, o.Ref)
+				}
 				if kept, owns := owners.of(was.UID); owns {
 					return errors.Join(m.addKept(ctx, b, o, &owners),
 						m.keptShared(ctx, o.Ref, "it stays on the source: it owns "+kept.String()+

@@ -122,7 +122,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		unarmed:  map[string]bool{},
 		released: map[string]string{},
 		epochs:   map[string]int64{}, pre: preCopies{uids: map[string]map[object.Ref]string{},
-			removable: map[object.GroupKind]bool{}},
+			removable: map[object.Ref]bool{}},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			atWork: map[string]bool{}, well: map[string]bool{}, retired: map[string]bool{},
 			left: map[string]bool{}, gone: map[string]bool{}}}
