@@ -177,7 +177,9 @@ func TestAPIMoveSuspendsGitOpsFromTheRootDown(t *testing.T) {
 		return nil
 	}))
 
-	o.Kill = &kill{Step: "ns/" + allUnits[0] + "/pause", Point: inside, Write: 1, Answered: true}
+	// Before the pre-copy of the first unit is written, no other one is locked.
+	o.Kill = &kill{Step: "ns/" + allUnits[0] + "/pre-create/02", Point: inside, Write: 1,
+		Answered: true}
 	if _, err := fx.run(o); err != nil {
 		t.Fatal(err)
 	}
