@@ -134,15 +134,11 @@ func (m *run) unpauseLeft(ctx context.Context) error {
 	for _, u := range m.Plan.Copy.Units {
 		all = append(all, u.Name)
 	}
-	var begun []*batch // what these have, they release or retire
-	for _, b := range m.batches {
-		if handedOver, err := m.anyHandedOver(ctx, b); err != nil {
-			return err
-		} else if handedOver {
-			begun = append(begun, b)
-		}
+	handedOver, err := m.handedOverBatches(ctx)
+	if err != nil {
+		return err
 	}
-	moved, skipped := sharedOf(begun)
+	moved, skipped := sharedOf(handedOver) // what was taken along is released or retired
 	// A resume moves what has failed, and what a dry-run has refused.
 	over := m.left() == 0 && len(m.results.failed)+len(m.refused) == 0
 	left := slices.DeleteFunc(m.pausedShared(m.Plan.Copy), func(o restore.Object) bool {

@@ -108,20 +108,31 @@ func waits(released map[string]bool, users []string) bool {
 // removes it from the source, and what is shared last.
 func (m *run) leaving(ctx context.Context) (map[object.Ref]bool, error) {
 	leave := map[object.Ref]bool{}
-	for _, b := range m.batches {
-		handedOver, err := m.anyHandedOver(ctx, b)
-		if err != nil {
-			return nil, err
-		}
+	batches, err := m.handedOverBatches(ctx)
+	for _, b := range batches {
 		for _, u := range append([]restore.Unit{b.Copy.Shared}, b.Copy.Units...) {
 			for _, o := range u.Objects {
-				if handedOver && o.Action != restore.Skip {
+				if o.Action != restore.Skip {
 					leave[o.Ref] = true
 				}
 			}
 		}
 	}
-	return leave, nil
+	return leave, err
+}
+
+// handedOverBatches returns the batches of which a unit was handed over.
+func (m *run) handedOverBatches(ctx context.Context) (batches []*batch, err error) {
+	for _, b := range m.batches {
+		is, err := m.anyHandedOver(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			batches = append(batches, b)
+		}
+	}
+	return batches, nil
 }
 
 // anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the

@@ -211,7 +211,8 @@ func (m *run) reportKept(ctx context.Context) error {
 }
 
 // reportNotMoved reports the shared objects of the plan that no batch has taken along, and that are
-// on the source: the units that use them, or all of their namespace, have left the move.
+// on the source: the units that use them, or all of their namespace, have left the move, or the
+// batches have left them out.
 func (m *run) reportNotMoved(ctx context.Context) error {
 	moved, skipped := sharedOf(m.copies())
 	namespaces := m.namespacesOfPlan() // of what moves

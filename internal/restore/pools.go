@@ -47,12 +47,8 @@ func (p *planner) findPoolUsers(ctx context.Context) error {
 	for pool, nodes := range using {
 		absent := map[string]bool{}
 		for _, n := range nodes {
-			if user := n.Unit; lives[n.Ref] {
-				continue
-			} else if user == "" {
-				absent[n.Ref.String()] = true
-			} else {
-				absent[user] = true
+			if !lives[n.Ref] {
+				absent[cmp.Or(n.Unit, n.Ref.String())] = true
 			}
 		}
 		p.poolUsers[pool] = slices.Sorted(maps.Keys(absent))
