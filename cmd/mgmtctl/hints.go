@@ -74,6 +74,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeProviderOlder: "--force provider-older takes the risk",
 	object.CodeFeatureGate:   "--force feature-gate moves without it",
 	object.CodePauseUnknown:  "then add --force pause-unknown",
+	object.CodePauseIgnored:  "then add --force pause-ignored",
 	object.CodeIncomplete:    "--force incomplete restores it without them",
 	object.CodeNeedMissing:   "--force need-missing takes the risk",
 	object.CodeRefused:       "--force refused restores its workload cluster without it",

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
@@ -44,15 +46,27 @@ func TestMoveAcrossContracts(t *testing.T) {
 	assertNone(t, observe.UnexplainedByMoves(left.Events(namespace), before, 0, 1))
 }
 
-// handOverCopied gives the machines of each workload cluster to the target's cloud once its Cluster
-// is copied, in place of a cloud that both management clusters share. It ends with the test.
+// blockMove keeps a move in the pause of a workload cluster, after its controllers acknowledged it.
+const blockMove = "clusterctl.cluster.x-k8s.io/block-move"
+
+// handOverCopied gives the machines of each workload cluster to the target's cloud in its pause, in
+// place of a cloud that both management clusters share. It ends with the test.
 func (f *fixture) handOverCopied(before observe.Objects) {
 	ctx, cancel := context.WithCancel(f.t.Context())
+	for _, cluster := range before.Of("cluster.x-k8s.io", "Cluster") {
+		if err := f.block(ctx, cluster, `""`); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 	var done sync.WaitGroup
 	for _, cluster := range before.Of("cluster.x-k8s.io", "Cluster") {
 		done.Go(func() {
 			ref := observe.RefOf(cluster)
-			if err := f.handOver(ctx, ref); err != nil {
+			err := f.handOver(ctx, ref)
+			if err == nil {
+				err = f.block(ctx, cluster, "null")
+			}
+			if err != nil {
 				f.t.Errorf("hand over %s: %v", ref, err)
 			} else {
 				f.t.Logf("%s: %s is handed over", time.Now().Format(time.TimeOnly), ref)
@@ -65,29 +79,46 @@ func (f *fixture) handOverCopied(before observe.Objects) {
 	})
 }
 
+// block sets the annotation that holds a move, or removes it ("null").
+func (f *fixture) block(ctx context.Context, cluster *unstructured.Unstructured,
+	value string) error {
+	config, err := f.source.RESTConfig()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, blockMove, value)
+	err = c.Patch(ctx, cluster.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	if err != nil {
+		return fmt.Errorf("annotate %s: %w", observe.RefOf(cluster), err)
+	}
+	return nil
+}
+
 func (f *fixture) handOver(ctx context.Context, cluster observe.Ref) error {
-	_, err := observe.Await(ctx, f.target.Kubeconfig(), func(is observe.Objects) []string {
+	// The copy comes before the pause, as far as that is possible.
+	if _, err := observe.Await(ctx, f.target.Kubeconfig(), func(is observe.Objects) []string {
 		if is[cluster] == nil {
 			return []string{"it is not copied"}
 		}
 		return nil
-	}, namespace)
-	if err != nil {
+	}, namespace); err != nil {
 		return err
 	}
-	if err := f.checkAcknowledged(ctx, cluster.Name); err != nil {
+	if _, err := observe.Await(ctx, f.source.Kubeconfig(), func(is observe.Objects) []string {
+		return unacknowledged(is, cluster.Name)
+	}, namespace); err != nil {
 		return err
 	}
 	return f.source.HandOver(ctx, cluster.Namespace, cluster.Name)
 }
 
-// checkAcknowledged reports Machines of a workload cluster whose pause the source's controllers
+// unacknowledged returns the Machines of a workload cluster whose pause the source's controllers
 // have not acknowledged. Cluster API 1.10 does that in status.v1beta2.conditions.
-func (f *fixture) checkAcknowledged(ctx context.Context, name string) error {
-	objects, err := observe.Inventory(ctx, f.source.Kubeconfig(), namespace)
-	if err != nil {
-		return err
-	}
+func unacknowledged(objects observe.Objects, name string) (left []string) {
 	acknowledged := 0
 	for _, kind := range []struct{ group, kind string }{{"cluster.x-k8s.io", "Machine"},
 		{"infrastructure.cluster.x-k8s.io", "DevMachine"}} {
@@ -96,16 +127,17 @@ func (f *fixture) checkAcknowledged(ctx context.Context, name string) error {
 				continue
 			}
 			if status := oldCondition(o, "Paused"); status != "True" {
-				return fmt.Errorf("%s is copied, and condition Paused of %s is %q on the source", name,
-					observe.RefOf(o), status)
+				left = append(left, fmt.Sprintf("condition Paused of %s is %q on the source",
+					observe.RefOf(o), status))
+				continue
 			}
 			acknowledged++
 		}
 	}
 	if acknowledged == 0 {
-		return fmt.Errorf("%s has no Machine on the source", name)
+		left = append(left, name+" has no Machine on the source")
 	}
-	return nil
+	return left
 }
 
 // oldCondition returns the status of a condition where Cluster API 1.10 has those of contract

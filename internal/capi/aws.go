@@ -15,8 +15,8 @@ func awsProviders() []Project {
 	return []Project{{Name: "AWS (CAPA), with EKS, Fargate and ROSA", Versions: "2.11",
 		Rows: awsRows(), ByHand: "The Secrets of static identities are in the namespace of the " +
 			"provider (capa-system) and come with their identity; install the provider first. A " +
-			"ROSAControlPlane without `spec.credentialsSecretRef` reads the Secret `rosa-creds-secret` " +
-			"there, which is not captured: create it on the target by hand."}}
+			"ROSAControlPlane or ROSARoleConfig without `spec.credentialsSecretRef` reads the Secret " +
+			"`rosa-creds-secret` there, which is not captured: create it on the target by hand."}}
 }
 
 func awsRows() []Row {

@@ -3,6 +3,7 @@ package capi
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -23,10 +24,21 @@ var asoRefs = []Reference{
 	{Path: "spec.owner", SoftOwner: true},
 }
 
+// managedClusterSecrets are the Secrets that an operator writes for a ManagedCluster
+// (azure-service-operator v2, api/containerservice/v1api20240901).
+var managedClusterSecrets = []Reference{
+	{Path: "windowsProfile.adminPassword", To: Secret, Required: true},
+	{Path: "servicePrincipalProfile.secret", To: Secret, Required: true},
+}
+
 // asoRow is the row of kinds of the Azure Service Operator. A paused resource is read from Azure,
 // and its status written.
 var asoRow = Row{Source: asoSource, Provenance: OnlyRead, Pause: PauseByReconcilePolicy,
 	StatusWhilePaused: true, Refs: asoRefs,
+	// cluster-api-provider-azure v1.26, controllers/resource_reconciler.go (Pause applies each of
+	// spec.resources, and creates what is missing)
+	MadeFor: []object.GroupKind{infraKind("AzureASOManagedCluster"),
+		infraKind("AzureASOManagedControlPlane"), infraKind("AzureASOManagedMachinePool")},
 	VolatileAnnotations: []string{annotationPolicy, annotationPrePolicy}}
 
 // asoOwners are the kinds of resources that cluster-api-provider-azure creates, with the kind of
@@ -52,9 +64,14 @@ func azureProviders() []Project {
 	return []Project{
 		{Name: "Azure (CAPZ)", Versions: "1.26", Rows: azureRows(),
 			ByHand: "Upgrade it one minor version at a time: the target needs the version of the source, " +
-				"with its Azure Service Operator."},
+				"with its Azure Service Operator. While a move takes AzureASOManaged objects off the source, " +
+				"CAPZ makes resources of the Azure Service Operator there once more, without owners: they " +
+				"have the policy skip, and are for you to clear away."},
 		{Name: "Azure Service Operator (ASO): every kind of a group that ends with .azure.com",
-			Versions: "2", Rows: asoRows()},
+			Versions: "2", Rows: asoRows(),
+			ByHand: "Of the Secrets that an operator writes for a resource, only those of a " +
+				"ManagedCluster and the credentials are followed: give others the label " +
+				"clusterctl.cluster.x-k8s.io/move, and restore or move their whole namespace."},
 	}
 }
 
@@ -62,8 +79,9 @@ func azureRows() []Row {
 	const types = "cluster-api-provider-azure v1.26, api/v1beta1"
 	identity := infraKind("AzureClusterIdentity")
 	ref := Reference{Path: "identityRef", To: identity, Required: true}
-	resources := Reference{To: Secret, Required: true,
-		Path: "resources.#.metadata.annotations[" + credentialFrom + "]"}
+	resources := append([]Reference{{To: Secret, Required: true,
+		Path: "resources.#.metadata.annotations[" + credentialFrom + "]"}},
+		below("resources.#.spec.", managedClusterSecrets...)...)
 	row := Row{Source: types, Provenance: OnAPIServer}
 	rows := slices.Concat(
 		withTemplate(row, infraKind("AzureCluster"), ref),
@@ -71,9 +89,16 @@ func azureRows() []Row {
 		withTemplate(row, infraKind("AzureManagedCluster")),
 		withTemplate(row, infraKind("AzureManagedControlPlane"), ref),
 		withTemplate(row, infraKind("AzureManagedMachinePool")),
-		withTemplate(row, infraKind("AzureASOManagedCluster"), resources),
-		withTemplate(row, infraKind("AzureASOManagedControlPlane"), resources),
-		withTemplate(row, infraKind("AzureASOManagedMachinePool"), resources))
+		withTemplate(row, infraKind("AzureASOManagedCluster"), resources...),
+		withTemplate(row, infraKind("AzureASOManagedControlPlane"), resources...),
+		withTemplate(row, infraKind("AzureASOManagedMachinePool"), resources...))
+	for i := range rows {
+		// They write status.ready before they look whether their Cluster is paused
+		// (cluster-api-provider-azure v1.26, controllers/azureasomanagedcluster_controller.go).
+		row := &rows[i]
+		row.StatusWhilePaused = row.Pause == PauseWithCluster &&
+			strings.HasPrefix(row.GroupKind.Kind, "AzureASOManaged")
+	}
 	rows = append(rows, sameRows(Row{Source: types, Provenance: OnAPIServer, Pause: PauseWithCluster},
 		infraKind("AzureMachinePool"), infraKind("AzureMachinePoolMachine"))...)
 	return append(rows, Row{GroupKind: identity, Source: types, Provenance: OnAPIServer,
@@ -90,6 +115,9 @@ func asoRows() []Row {
 		row.GroupKind = kind
 		row.Refs = append(slices.Clone(asoRefs[:len(asoRefs)-1]), Reference{Path: "spec.owner",
 			To: asoOwners[kind], SoftOwner: true})
+		if kind.Kind == "ManagedCluster" {
+			row.Refs = append(row.Refs, below(inSpec, managedClusterSecrets...)...)
+		}
 		rows = append(rows, row)
 	}
 	return rows

@@ -26,7 +26,10 @@ func coreRows() []Row {
 			// write a token that is valid for minutes (cluster-api-provider-aws v2,
 			// pkg/cloud/services/eks/config.go).
 			{Path: "data", NameSuffix: "-kubeconfig"},
-		}},
+			// AzureMachinePools heed no pause of their Cluster for it (cluster-api-provider-azure v1.26,
+			// controllers/azurejson_machinepool_controller.go).
+			{Path: "data", NameSuffix: "-azure-json"},
+		}, MadeFor: []object.GroupKind{infraKind("AzureMachinePool")}},
 		{GroupKind: ConfigMap, Source: kubeTypes, Pause: PauseNone},
 		{GroupKind: Provider, Source: "cluster-api v1.14, cmd/clusterctl/api/v1alpha3/provider_type.go",
 			Pause: PauseNone}, // the inventory of clusterctl: no controller reads it
@@ -114,8 +117,10 @@ func machineRefs(spec string, required bool) []Reference {
 	return []Reference{
 		{Path: spec + "infrastructureRef", Required: required},
 		{Path: spec + "bootstrap.configRef", Required: required},
-		// Of a Machine of vSphere it is a zone. All other providers have no object of it.
+		// Of a Machine of vSphere it is a zone, and of one of Nutanix a failure domain. All other
+		// providers have no object of it.
 		{Path: spec + "failureDomain", To: vsphereZone, Optional: true},
+		{Path: spec + "failureDomain", To: nutanixDomain, Optional: true},
 	}
 }
 

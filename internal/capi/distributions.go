@@ -4,7 +4,10 @@ import "slices"
 
 // distributionProviders bootstrap machines with another distribution than kubeadm.
 func distributionProviders() []Project {
-	return []Project{{Name: "RKE2", Versions: "0.25", Rows: rke2Rows()},
+	return []Project{{Name: "RKE2", Versions: "0.25", Rows: rke2Rows(),
+		ByHand: "The Secrets with credentials and certificates of private registries " +
+			"(`privateRegistriesConfig.configs`) are not followed: give them the label " +
+			"clusterctl.cluster.x-k8s.io/move, and restore or move their whole namespace."},
 		{Name: "k3s", Versions: "0.3", Rows: k3sRows()},
 		{Name: "Talos", Versions: "bootstrap 0.7, control plane 0.5", Rows: talosRows()}}
 }
@@ -41,6 +44,14 @@ func rke2Rows() []Row {
 	// first one of a control plane makes it (getRegistrationTokenFromSecretValue,
 	// generateAndStoreToken).
 	rows[2].Keys = []Key{{Suffix: "token"}}
+	// pkg/rke2/machine_filters.go, control_plane.go: what of the control plane its Machines are
+	// compared with
+	rows[0].Compared = []ComparedField{{Path: "spec", Label: labelControlPlane}}
+	for _, field := range []string{"serverConfig", "machineTemplate", "version", "files",
+		"preRKE2Commands", "postRKE2Commands", "agentConfig", "privateRegistriesConfig",
+		"gzipUserData"} {
+		rows[2].Compared = append(rows[2].Compared, ComparedField{Path: inSpec + field})
+	}
 	return rows
 }
 
@@ -57,6 +68,10 @@ func k3sRows() []Row {
 	rows[2].SecretSuffixes = []string{"cca"}
 	rows[2].Certificates = []string{"ca", "cca"}
 	rows[2].Keys = []Key{{Suffix: "token"}} // pkg/token/token.go (Reconcile makes another one)
+	// pkg/machinefilters/machine_filters.go
+	rows[0].Compared = []ComparedField{{Path: "spec", Label: labelControlPlane}}
+	rows[2].Compared = []ComparedField{{Path: "spec.kthreesConfigSpec"}, {Path: "spec.version"},
+		{Path: "spec.machineTemplate.infrastructureRef"}}
 	return rows
 }
 
@@ -72,6 +87,9 @@ func talosRows() []Row {
 	// userConfigs). "<cluster>-talosconfig" and "<cluster>-ca" are made of it again.
 	rows[0].SecretSuffixes = []string{"talos", "talosconfig"}
 	rows[0].Keys = []Key{{Suffix: "talos", Path: "spec.generateType", NotWith: "none"}}
-	return append(rows, withTemplate(row, controlPlaneKind("TalosControlPlane"),
-		Reference{Path: "infrastructureTemplate"})[0])
+	controlPlane := withTemplate(row, controlPlaneKind("TalosControlPlane"),
+		Reference{Path: "infrastructureTemplate"})[0]
+	controlPlane.Compared = []ComparedField{{Path: "spec.version"},
+		{Path: "spec.infrastructureTemplate"}} // controllers/controlplane.go
+	return append(rows, controlPlane)
 }

@@ -28,6 +28,7 @@ type Document struct {
 	LockSuffixes    []string            `json:"lockSuffixes"`
 
 	PauseNeeds          string   `json:"pauseNeeds"`
+	IgnoresPause        bool     `json:"ignoresPause"`
 	StatusWhilePaused   bool     `json:"statusWhilePaused"`
 	VolatileAnnotations []string `json:"volatileAnnotations"`
 	ByHand              string   `json:"byHand"`
@@ -84,8 +85,9 @@ func (d Document) Row(source string) (Row, error) {
 		Address:        d.Address,
 		SecretSuffixes: d.SecretSuffixes, Certificates: d.Certificates, LockSuffixes: d.LockSuffixes,
 		PerManagementCluster: d.PerManagementCluster, PauseNeeds: d.PauseNeeds,
-		StatusWhilePaused: d.StatusWhilePaused, VolatileAnnotations: d.VolatileAnnotations,
-		ByHand: d.ByHand,
+		StatusWhilePaused: d.StatusWhilePaused, IgnoresPause: d.IgnoresPause,
+		VolatileAnnotations: d.VolatileAnnotations,
+		ByHand:              d.ByHand,
 	}
 	for _, path := range d.Compared {
 		row.Compared = append(row.Compared, ComparedField{Path: path})

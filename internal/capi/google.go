@@ -12,8 +12,15 @@ func googleProviders() []Project {
 		withTemplate(row, infraKind("GCPMachine")),
 		withTemplate(row, infraKind("GCPManagedCluster"), credentials),
 		withTemplate(row, infraKind("GCPManagedControlPlane")),
-		withTemplate(row, infraKind("GCPManagedMachinePool")),
-		machineConfigs(row, "GKEConfig"))
+		withTemplate(row, infraKind("GCPManagedMachinePool")))
+	// It holds nothing, and makes no bootstrap data.
+	rows = append(rows, Row{GroupKind: bootstrapKind("GKEConfig"), Provenance: OnAPIServer,
+		Source: "cluster-api-provider-gcp v1.12, exp/bootstrap/gke/controllers/gkeconfig_controller.go " +
+			"(no pause: it writes status.ready alone)",
+		Pause: PauseNone, StatusWhilePaused: true},
+		Row{GroupKind: bootstrapKind("GKEConfigTemplate"), Provenance: OnAPIServer,
+			Source: "cluster-api-provider-gcp v1.12, exp/bootstrap/gke/api/v1beta1",
+			Pause:  PauseNone, UsersNamed: true})
 	rows = append(rows, sameRows(Row{Source: types, Provenance: OnAPIServer, Pause: PauseWithCluster},
 		infraKind("GCPMachinePool"))...)
 	return []Project{{Name: "Google Cloud (CAPG), with GKE", Versions: "1.12", Rows: rows}}

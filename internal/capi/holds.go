@@ -28,8 +28,10 @@ func IsDeletionHook(annotation string) bool {
 }
 
 // ownHooks are set and removed by providers of control planes, which a restore needs anyway:
-// PreTerminateHookCleanupAnnotation of the kubeadm (and k0s) and of the RKE2 control plane.
+// PreTerminateHookCleanupAnnotation of the kubeadm (and k0s) and of the RKE2 control plane. That of
+// k3s is the bare prefix (cluster-api-k3s v0.3, controlplane/controllers/scale.go).
 var ownHooks = map[string]bool{
 	"pre-terminate.delete.hook.machine.cluster.x-k8s.io/kcp-cleanup":  true,
 	"pre-terminate.delete.hook.machine.cluster.x-k8s.io/rke2-cleanup": true,
+	"pre-terminate.delete.hook.machine.cluster.x-k8s.io":              true,
 }

@@ -16,6 +16,7 @@ func TestAForeignHoldIsOfNoControllerOfClusterAPI(t *testing.T) {
 		"resources-finalizer.argocd.argoproj.io":                         true,
 		"example.com/cluster.x-k8s.io":                                   true,
 		"pre-terminate.delete.hook.machine.cluster.x-k8s.io/kcp-cleanup": false,
+		"pre-terminate.delete.hook.machine.cluster.x-k8s.io":             false, // k3s
 		"pre-drain.delete.hook.machine.cluster.x-k8s.io/storage":         true,
 	} {
 		if got := capi.IsForeignHold(name); got != foreign {

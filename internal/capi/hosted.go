@@ -15,7 +15,9 @@ func hostedProviders() []Project {
 		{Name: "k0rdent", Versions: "1.12", Rows: k0rdentRows(),
 			ByHand: "Its Clusters are in kcm-system, with its own controllers: install it on the target " +
 				"first, since nothing is restored into a namespace of a provider that is not there."},
-		{Name: "Kamaji", Versions: "0.20", Rows: kamajiRows(), ByHand: etcd},
+		{Name: "Kamaji", Versions: "0.20", Rows: kamajiRows(), ByHand: etcd + " A control plane on an " +
+			"external cluster (`deployment.externalClusterReference`) is found by the UID of its " +
+			"KamajiControlPlane, so that a copy makes a new, empty one there: do not move or restore it."},
 		{Name: "HyperShift", Versions: "v1beta1", ByHand: etcd, Rows: []Row{
 			{GroupKind: object.GroupKind{Group: "hypershift.openshift.io", Kind: "HostedControlPlane"},
 				Source: "openshift/hypershift, api/hypershift/v1beta1 (spec.etcd)",

@@ -53,8 +53,13 @@ func metal3Rows() []Row {
 	machines[0].Source += "; baremetal/metal3machine_manager.go (the annotation)"
 	machines[0].Refs = append(machines[0].Refs, Reference{
 		Path: "metadata.annotations[metal3.io/BareMetalHost]", To: bareMetalHost, Qualified: true})
-	rows := slices.Concat(withTemplate(row, infraKind("Metal3Cluster")), machines,
-		withTemplate(row, infraKind("Metal3Remediation")))
+	// A copy without its phase would begin anew, and power its host off.
+	remediation := withTemplate(row, infraKind("Metal3Remediation"))
+	remediation[0].IgnoresPause = true
+	remediation[0].Source = "cluster-api-provider-metal3 v1.13.2, " +
+		"controllers/metal3remediation_controller.go (no pause)"
+	remediation[0].ByHand = "let the remediation end before a move or a snapshot"
+	rows := slices.Concat(withTemplate(row, infraKind("Metal3Cluster")), machines, remediation)
 	return append(rows,
 		Row{GroupKind: infraKind("Metal3Data"), Source: types, Provenance: OnAPIServer,
 			Pause: PauseWithCluster, Refs: below(inSpec, append([]Reference{
@@ -80,9 +85,14 @@ func poolRefs() []Reference {
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		add("spec.networkData.networks." + family + ".#.fromPoolRef")
+		add("spec.networkData.networks." + family + ".#.ipAddressFromIPPool")
 	}
+	add("spec.networkData.services.dnsFromIPPool")
 	for _, network := range []string{"ipv4", "ipv6", "ipv4DHCP", "ipv6DHCP", "ipv6SLAAC"} {
-		add("spec.networkData.networks." + network + ".#.routes.#.gateway.fromPoolRef")
+		routes := "spec.networkData.networks." + network + ".#.routes.#."
+		add(routes + "gateway.fromPoolRef")
+		add(routes + "gateway.fromIPPool")
+		add(routes + "services.dnsFromIPPool")
 	}
 	return refs
 }
@@ -118,7 +128,11 @@ func hostRows() []Row {
 				Reference{Path: "networkData", To: Secret},
 				Reference{Path: "preprovisioningNetworkDataName", To: Secret},
 				Reference{Path: "image.ociAuthSecretName", To: Secret},
+				Reference{Path: "networkInterfaces.#.hostNetworkAttachment", Optional: true,
+					To: kind("HostNetworkAttachment")},
 				Reference{Path: "consumerRef", Back: true}), ofHost)},
+		{GroupKind: kind("HostNetworkAttachment"), Pause: PauseNone, UsersNamed: true,
+			Source: "baremetal-operator v0.14.0-rc.0, apis/metal3.io/v1alpha1 (no controller)"},
 		{GroupKind: kind("HardwareData"), Source: types, Provenance: OnAPIServer, Pause: PauseNone},
 		{GroupKind: kind("FirmwareSchema"), Source: types, Provenance: OnAPIServer, Pause: PauseNone},
 		{GroupKind: kind("HostFirmwareSettings"), Source: byHost, Provenance: OnAPIServer,

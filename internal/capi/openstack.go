@@ -44,7 +44,11 @@ func openstackRows() []Row {
 	rows = append(rows, withTemplate(row, infraKind("OpenStackMachine"), server...)...)
 	return append(rows,
 		Row{GroupKind: infraKind("OpenStackServer"), Provenance: OnAPIServer, Pause: PauseWithCluster,
-			Source: types + "; controllers/openstackserver_controller.go (IsPaused of its Cluster)",
+			StatusWhilePaused: true,
+			Source: types + "; controllers/openstackserver_controller.go (IsPaused of its Cluster, and " +
+				"the status of a login before that)",
+			ByHand: "one without the label cluster.x-k8s.io/cluster-name is paused by nothing: leave it " +
+				"out, and create it by hand",
 			Refs: below(inSpec, append(slices.Clone(server),
 				Reference{Path: "userDataRef", To: Secret})...)},
 		Row{GroupKind: openstackIdentity, Source: types, Provenance: OnAPIServer, Pause: PauseNone,

@@ -258,3 +258,24 @@ func TestVolatileAnnotationsAreThoseOfTheirControllers(t *testing.T) {
 		}
 	}
 }
+
+// TestTheStatusOfSomePausedObjectsIsWritten: their controllers write it before they look whether
+// the Cluster is paused, or know no pause.
+func TestTheStatusOfSomePausedObjectsIsWritten(t *testing.T) {
+	var rows *Table
+	for gk, want := range map[object.GroupKind]bool{
+		infraKind("AzureASOManagedCluster"):         true,
+		infraKind("AzureASOManagedControlPlane"):    true,
+		infraKind("AzureASOManagedMachinePool"):     true,
+		infraKind("AzureASOManagedClusterTemplate"): false,
+		infraKind("AzureManagedCluster"):            false,
+		infraKind("OpenStackServer"):                true,
+		infraKind("OpenStackMachine"):               false,
+		infraKind("KubevirtMachine"):                true,
+		bootstrapKind("GKEConfig"):                  true,
+	} {
+		if got := rows.Row(gk).StatusWhilePaused; got != want {
+			t.Errorf("%s: %v, want %v", gk, got, want)
+		}
+	}
+}

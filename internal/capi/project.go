@@ -37,8 +37,8 @@ func Projects() []Project {
 		},
 		openstackProviders(),
 		awsProviders(), azureProviders(), vsphereProviders(), googleProviders(), metal3Providers(),
-		equinixProviders(), stackhpcProviders(), magnumProviders(), distributionProviders(),
-		hostedProviders())
+		equinixProviders(), stackhpcProviders(), magnumProviders(), cloudProviders(),
+		distributionProviders(), hostedProviders())
 }
 
 // ran returns rows with the mark that the tests of this project run the controllers of the

@@ -48,6 +48,7 @@ clusterctl and the Cluster API operator install it.
 | ` + "`none`" + ` | nothing works on it in a way that could do harm |
 | ` + "`never`" + ` | it must be at work on both sides |
 | ` + "`unknown`" + ` | no pause is known: it is created after the release, and a move is refused (` + "`--force pause-unknown`" + `) |
+| ignored | its controllers heed no pause: plans are blocked until they are stopped (` + "`--force pause-ignored`" + `) |
 | ` + "`unsupported`" + ` | there is no pause, or none that is safe to set: its workload cluster is blocked |
 `
 
@@ -87,6 +88,9 @@ func writeRow(b *strings.Builder, row Row) {
 	pause := "`" + row.Pause.String() + "`"
 	if row.PauseNeeds != "" {
 		pause += " with `" + row.PauseNeeds + "`, else `unsupported`"
+	}
+	if row.IgnoresPause {
+		pause = "ignored"
 	}
 	byHand := row.ByHand
 	if row.HostedEtcd {

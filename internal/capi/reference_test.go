@@ -130,7 +130,7 @@ func TestAnObjectWithoutAnExceptionNeedsItsKeys(t *testing.T) {
 func TestDocumentHasEveryFormOfAReference(t *testing.T) {
 	row, err := Document{Group: "example.org", Kind: "Thing", Pause: "own-spec", PauseNeeds: "spec.c",
 		StatusWhilePaused: true, ByHand: "scale it to zero", VolatileAnnotations: []string{"e.org/"},
-		Refs: []ReferenceDocument{
+		IgnoresPause: true, Refs: []ReferenceDocument{
 			{Path: "spec.a", Kind: "Secret", ControllerNamespace: "ns", Suffix: "-x",
 				Required: true},
 			{Path: "metadata.annotations[e.org/a]", Kind: "Thing", Qualified: true, Optional: true},
@@ -142,7 +142,7 @@ func TestDocumentHasEveryFormOfAReference(t *testing.T) {
 	}
 	want := Row{GroupKind: object.GroupKind{Group: "example.org", Kind: "Thing"}, Source: "a test",
 		Pause: PauseByOwnSpec, PauseNeeds: "spec.c", StatusWhilePaused: true, ByHand: "scale it to zero",
-		VolatileAnnotations: []string{"e.org/"}, Refs: []Reference{
+		IgnoresPause: true, VolatileAnnotations: []string{"e.org/"}, Refs: []Reference{
 			{Path: "spec.a", To: Secret, Controller: "ns", Suffix: "-x", Required: true},
 			{Path: "metadata.annotations[e.org/a]", To: object.GroupKind{Kind: "Thing"}, Qualified: true,
 				Optional: true},

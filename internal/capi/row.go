@@ -31,6 +31,9 @@ type Row struct {
 	// honour the switch of an object, which then counts as one that cannot be paused. Empty when
 	// there is none.
 	PauseNeeds string
+	// IgnoresPause: its controllers heed no pause, although those of its kind should. Nobody else than
+	// the operator can stop them.
+	IgnoresPause bool
 	// StatusWhilePaused: its controllers write the status of a paused object, too, so that it is no
 	// difference between two objects.
 	StatusWhilePaused bool
@@ -48,6 +51,9 @@ type Row struct {
 	// while the Cluster is absent, and may make it again. It comes after its Cluster, and one that
 	// the target's controllers made for a restored Cluster is replaced.
 	BoundToCluster bool
+	// MadeFor are kinds of owners whose controllers make such an object as soon as they see its owner,
+	// also a paused one. One that the target's controllers made for a restored owner is replaced.
+	MadeFor []object.GroupKind
 	// ReconciledFirst: before any unit is created, a restore waits until the target has observed
 	// such objects and reports no condition worse than on the source.
 	ReconciledFirst bool
@@ -208,6 +214,12 @@ func ClonedFrom(obj map[string]any, template object.Ref) bool {
 	kind := template.GroupKind()
 	return have[clonedFromName] == template.Name &&
 		have[clonedFromKind] == kind.Kind+"."+kind.Group
+}
+
+// IsMadeFor reports whether controllers of the target may have made obj already, for its owner.
+func (r *Row) IsMadeFor(obj map[string]any) bool {
+	return slices.ContainsFunc(r.MadeFor,
+		func(owner object.GroupKind) bool { return ownedBy(obj, owner) })
 }
 
 // ownedBy reports whether an object of a kind owns obj.

@@ -14,7 +14,10 @@ func vsphereProviders() []Project {
 		Rows: vsphereRows(), ByHand: "The Secrets of VSphereClusterIdentities are in the namespace of " +
 			"the provider (capv-system) and come with their identity; install the provider first. With a " +
 			"supervisor, what the VM Operator makes of a VSphereMachine is an object of the management " +
-			"cluster itself, of a kind of which nothing is known here: it is captured and not restored."}}
+			"cluster itself, of a kind of which nothing is known here: it is captured and not restored. " +
+			"Its VirtualMachineGroups have no pause. VSphereDeploymentZones that only the " +
+			"`failureDomainSelector` of a VSphereCluster selects, and no Machine names, do not come with " +
+			"a single workload cluster: restore or move them with all that is in their management cluster."}}
 }
 
 func vsphereRows() []Row {

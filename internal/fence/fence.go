@@ -123,12 +123,62 @@ func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Resul
 }
 
 // Arm arms the admission policy for fenced Clusters. Where that is not possible, the fence holds as
-// long as nobody unpauses a Cluster, and a finding says so.
+// long as nobody unpauses a Cluster, and a finding says so. A Cluster whose fence was lifted, or
+// that was released here, while it was put on the list comes off it again.
 func (f *Fence) Arm(ctx context.Context, clusters []Cluster) []object.Finding {
-	if f.Policy == nil {
+	return f.arm(ctx, clusters, func(c Cluster) (bool, error) {
+		why, err := f.fencedBy(ctx, c)
+		switch {
+		case errors.Is(err, errOther):
+			return false, nil
+		case apierrors.IsNotFound(err):
+			return true, nil
+		}
+		return why != "", err
+	})
+}
+
+// Deny arms the admission policy for Clusters that are not there and that another management
+// cluster owns. One that came meanwhile is not denied: a restore or a move makes it.
+func (f *Fence) Deny(ctx context.Context, clusters []Cluster) []object.Finding {
+	return f.arm(ctx, clusters, func(c Cluster) (bool, error) {
+		_, err := f.fencedBy(ctx, c)
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		if errors.Is(err, errOther) {
+			err = nil
+		}
+		return false, err
+	})
+}
+
+// arm arms the admission policy for Clusters, and takes those off the list again that it has put on
+// it and that do not stay there, by what is there then.
+func (f *Fence) arm(ctx context.Context, clusters []Cluster,
+	stays func(c Cluster) (bool, error)) []object.Finding {
+	if f.Policy == nil || len(clusters) == 0 {
 		return nil
 	}
-	err := f.Policy.Arm(ctx, clusters)
+	before, err := f.Policy.State(ctx)
+	if err == nil {
+		err = f.Policy.Arm(ctx, clusters)
+	}
+	var off []object.Ref
+	for _, c := range clusters {
+		if err != nil || before.Denies(c.Ref) {
+			continue
+		}
+		stay, readErr := stays(c)
+		if readErr != nil {
+			err = readErr
+		} else if !stay {
+			off = append(off, c.Ref)
+		}
+	}
+	if len(off) > 0 {
+		err = errors.Join(err, f.Policy.Disarm(ctx, off))
+	}
 	if err == nil {
 		return nil
 	}
@@ -188,7 +238,7 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
 	}
 	nodes, err := f.nodes(ctx, units)
 	if err == nil {
-		_, err = f.Pauser.PauseOwn(ctx, nodes)
+		err = f.pauseOwn(ctx, nodes)
 	}
 	if set = err == nil; set {
 		limit := f.Wait
@@ -223,6 +273,39 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
 		return fmt.Sprintf("%d of its objects do not acknowledge the fence; of all that do not, the "+
 			"first: %s", count[unit], cmp.Or(first, waited.First))
 	})
+}
+
+// pauseOwn is Pauser.PauseOwn without the objects of Clusters that we do not pause any more: one
+// may have been released, or its fence lifted, since the management cluster was captured.
+func (f *Fence) pauseOwn(ctx context.Context, nodes []*graph.Node) error {
+	switched := f.Pauser.Switched(nodes)
+	slices.Reverse(switched)
+	pause := f.Pauser.pause(ctx, f.Pauser.rows.Pause)
+	_, err := f.Pauser.changeOwn(ctx, switched, func(n *graph.Node, obj map[string]any) (bool, error) {
+		if changed, err := pause(n, obj); err != nil || !changed {
+			return false, err
+		}
+		return f.isPaused(ctx, n.Unit)
+	})
+	return err
+}
+
+// isPaused reports whether the Cluster of a unit is there, paused by us.
+func (f *Fence) isPaused(ctx context.Context, unit string) (is bool, err error) {
+	key, err := object.ParseKey(unit)
+	if err != nil {
+		return false, err
+	}
+	ref := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: key.Namespace,
+		Name: key.Name}
+	err = f.Pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		is = capi.PausedByUs(u.Object)
+		return false, nil
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return is, err
 }
 
 func unacknowledged(units []string, why func(unit string) string) []object.Finding {

@@ -108,10 +108,25 @@ func (f *Fence) Liftable(ctx context.Context, clusters []Cluster, stores []Owner
 	if f.Policy != nil {
 		listed, _ = f.Policy.State(ctx) // without the right to read it, the marks decide
 	}
+	var r Result
 	clusters = slices.DeleteFunc(slices.Clone(clusters), func(c Cluster) bool {
-		return c.Fenced() == "" && (held(c.annotations) || !listed.Denies(c.Ref))
+		switch {
+		case c.Fenced() != "":
+			return false
+		case held(c.annotations) || !listed.Denies(c.Ref):
+			return true
+		}
+		other := listed.deniesOther(c)
+		if other {
+			r.Findings = append(r.Findings, object.Finding{Severity: object.Warning, Ref: c.Ref,
+				Unit: c.Unit(), Code: object.CodeOwnedElsewhere, Message: "it stays on the list of the " +
+					"admission policy, which has it there for another workload cluster of this name",
+				Hint: "find out which management cluster has that one; then name the workload cluster to " +
+					"let this one be unpaused"})
+		}
+		return other
 	})
-	r := Result{Findings: refusals(clusters, stores)}
+	r.Findings = append(r.Findings, refusals(clusters, stores)...)
 	liftable := slices.DeleteFunc(clusters, func(c Cluster) bool {
 		return slices.ContainsFunc(r.Findings,
 			func(finding object.Finding) bool { return finding.Unit == c.Unit() && isError(finding) })
@@ -267,12 +282,10 @@ func (f *Fence) mark(ctx context.Context, c Cluster, from, to string) error {
 }
 
 // Gone returns the Clusters of some names that are on the list of the policy and not on the
-// management cluster: they were moved away, or somebody deleted them after a fence.
+// management cluster: they were moved away, or somebody deleted them after a fence. Another
+// workload cluster may have been created by the name since.
 func (f *Fence) Gone(ctx context.Context, clusters []Cluster, names []object.Key) ([]Cluster,
 	error) {
-	names = slices.DeleteFunc(slices.Clone(names), func(name object.Key) bool {
-		return slices.ContainsFunc(clusters, func(c Cluster) bool { return c.Unit() == name.String() })
-	})
 	if f.Policy == nil || len(names) == 0 {
 		return nil, nil
 	}
@@ -284,7 +297,11 @@ func (f *Fence) Gone(ctx context.Context, clusters []Cluster, names []object.Key
 	for _, name := range names {
 		c := Cluster{Ref: object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: name.Namespace, Name: name.Name}}
-		if c.ID = listed.listed[policyKey(c.Ref)]; c.ID != lifted {
+		c.ID = listed.listed[policyKey(c.Ref)]
+		there := slices.ContainsFunc(clusters, func(is Cluster) bool {
+			return is.Ref == c.Ref && (is.Fenced() != "" || held(is.annotations) || !listed.deniesOther(is))
+		})
+		if c.ID != lifted && !there {
 			gone = append(gone, c)
 		}
 	}

@@ -31,8 +31,9 @@ const lifted = ""
 const policyNamespace = "kube-system"
 
 // policyTime bounds the wait until API servers know of a change of the policy. It takes about a
-// second: each of them watches the policy and its ConfigMap.
-const policyTime = 10 * time.Second
+// second: each of them watches the policy and its ConfigMap. policySoon is how long a wait takes
+// where no dry run shows it, since something else refuses it first.
+const policyTime, policySoon = 10 * time.Second, 3 * time.Second
 
 const groupAdmission = "admissionregistration.k8s.io"
 
@@ -310,15 +311,19 @@ func (p *Policy) await(ctx context.Context, ref object.Ref, denied bool) (asked 
 	unstructured.RemoveNestedField(u.Object, "spec", "paused") // it denies no paused Cluster
 	delete(u.Object, "status")
 	b := retry.Backoff{First: 100 * time.Millisecond, Longest: 500 * time.Millisecond}
+	began := time.Now()
 	done, err := retry.Poll(ctx, b, policyTime, func(ctx context.Context) (bool, error) {
 		_, err := p.Prober.DryRunCreate(ctx, k, u)
 		is := deniedByPolicy(err)
-		if err != nil && !is && denied && !apierrors.IsAlreadyExists(err) {
+		switch {
+		case is, err == nil, apierrors.IsAlreadyExists(err):
+			return is == denied, nil
+		case denied:
 			// not wrapped: it says nothing of the policy (IsUnable), such as the denial of a webhook
 			return false, cmp.Or(context.Cause(ctx),
 				errors.New("dry run of the admission policy: "+err.Error()))
 		}
-		return is == denied, nil
+		return time.Since(began) >= policySoon, nil
 	})
 	if err == nil && !done {
 		err = fmt.Errorf("the API server does not follow the admission policy %s after %s", policyName,

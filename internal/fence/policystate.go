@@ -106,6 +106,12 @@ func (s PolicyState) Known(ref object.Ref) bool {
 	return ok
 }
 
+// deniesOther reports whether a Cluster is on the list for another workload cluster, which had its
+// name before.
+func (s PolicyState) deniesOther(c Cluster) bool {
+	return s.Denies(c.Ref) && s.listed[policyKey(c.Ref)] != c.ID
+}
+
 // State reads the policy.
 func (p *Policy) State(ctx context.Context) (PolicyState, error) {
 	s := PolicyState{Enforced: true}

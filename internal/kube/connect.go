@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -92,6 +93,8 @@ type Mgmt struct {
 	client  *rest.RESTClient
 	kinds   *crdCache
 	api     *API
+	// kubeconfig is the content of its file.
+	kubeconfig []byte
 }
 
 // API is how an API server is reached. It identifies a management cluster also when that does not
@@ -116,7 +119,8 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if o.KubeconfigFile == "" {
 		return nil, &KubeconfigError{File: `""`, Err: errors.New("no file named")}
 	}
-	if _, err := os.Stat(o.KubeconfigFile); err != nil {
+	content, err := os.ReadFile(o.KubeconfigFile)
+	if err != nil {
 		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
@@ -141,12 +145,35 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if err != nil {
 		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
 	}
-	m := &Mgmt{name: name, opts: o, client: client, api: apiOf(cfg)}
-	if err := m.identify(ctx); err != nil {
-		return nil, &UnreachableError{Name: name, Host: cfg.Host, Err: err}
+	m := &Mgmt{name: name, opts: o, client: client, api: apiOf(cfg), kubeconfig: content}
+	if err := m.reach(ctx); err != nil {
+		return nil, err
 	}
-	m.kinds = o.KindCache.of(m.uid)
 	return m, nil
+}
+
+// Again is Connect with the options of m. It keeps the connections of m, unless the kubeconfig has
+// changed: those through a proxy are shared with no other client, so that a caller that asks again
+// and again would leave one behind each time.
+func (m *Mgmt) Again(ctx context.Context) (*Mgmt, error) {
+	content, err := os.ReadFile(m.opts.KubeconfigFile)
+	if err != nil || !bytes.Equal(content, m.kubeconfig) {
+		return Connect(ctx, m.opts)
+	}
+	again := *m
+	if err := again.reach(ctx); err != nil {
+		return nil, err
+	}
+	return &again, nil
+}
+
+// reach learns the identity of the management cluster.
+func (m *Mgmt) reach(ctx context.Context) error {
+	if err := m.identify(ctx); err != nil {
+		return &UnreachableError{Name: m.name, Host: m.api.Server, Err: err}
+	}
+	m.kinds = m.opts.KindCache.of(m.uid)
+	return nil
 }
 
 func contextName(raw clientcmdapi.Config, context string) string {

@@ -44,6 +44,7 @@ const (
 	CodeDeleting           Code = "deleting"
 	CodePauseUnsupported   Code = "pause-unsupported"
 	CodePauseUnknown       Code = "pause-unknown"
+	CodePauseIgnored       Code = "pause-ignored"
 	CodeNotSettled         Code = "not-settled"
 	CodeHeld               Code = "held"
 	CodeNeedMissing        Code = "need-missing"

@@ -256,6 +256,12 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"docs/providers.md say how.",
 		},
 		{
+			Code: CodePauseIgnored, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "The controllers of this kind heed no pause. They would work on the copy before its " +
+				"workload cluster is released; during a move both management clusters would work on it.",
+			Next: "Stop the controllers, as the hint and docs/providers.md say.",
+		},
+		{
 			Code: CodePauseUnknown, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
 			ForcedIn: Moves,
 			Meaning: "No way to pause this kind is known. It is created after the release. " +

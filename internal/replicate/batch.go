@@ -138,7 +138,7 @@ func (b *batch) failed(ctx context.Context, e *store.Signed, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case ofOrigin && (store.IsMissing(err) || store.IsUnusable(err)):
+	case ofOrigin && store.OfStore(ctx, err) == nil:
 		gone, goneErr := b.From.SnapshotGone(ctx, e.Key())
 		switch {
 		case goneErr != nil:

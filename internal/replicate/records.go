@@ -197,13 +197,12 @@ func (r *run) sequences(ctx context.Context) (there map[string][]int64, unknown 
 		}
 		g.Go(func() error {
 			e, err := r.To.GetEnvelope(gctx, s.Key)
-			useless := store.IsMissing(err) || store.IsUnusable(err)
-			if err != nil && !useless {
+			if store.OfStore(gctx, err) != nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if useless || !r.To.Accepted(&e) {
+			if err != nil || !r.To.Accepted(&e) {
 				unknown = append(unknown, s.Key)
 				return nil
 			}

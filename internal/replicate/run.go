@@ -109,7 +109,7 @@ func (r *run) compare(ctx context.Context, key store.EnvelopeKey) (same bool, er
 	switch {
 	case err == nil && r.To.Accepted(&e) && e.Overwritten == nil, store.IsMissing(err):
 		return true, nil
-	case err != nil && !store.IsUnusable(err):
+	case store.OfStore(ctx, err) != nil:
 		return false, err
 	case err == nil:
 		err = e.RequireTrusted()
@@ -297,10 +297,10 @@ func (r *run) readEnvelopes(ctx context.Context) ([]*store.Signed, error) {
 			case store.IsMissing(err): // a prune of the origin has removed it
 			case errors.Is(err, store.ErrForeign):
 				r.untrusted(err)
-			case store.IsUnusable(err):
-				junk[s.Key] = err
-			case err != nil:
+			case store.OfStore(gctx, err) != nil:
 				return &store.OriginError{Err: err}
+			case err != nil:
+				junk[s.Key] = err
 			case !r.From.Accepted(&e):
 				r.untrusted(e.RequireTrusted())
 			default:
@@ -368,7 +368,7 @@ func (r *run) numberMissing(ctx context.Context, source string, read []*store.Si
 		if !known {
 			e, err := r.From.GetEnvelope(ctx, s.Key)
 			switch {
-			case err != nil && !store.IsMissing(err) && !store.IsUnusable(err):
+			case store.OfStore(ctx, err) != nil:
 				return false, &store.OriginError{Err: err}
 			case err != nil || !r.From.Accepted(&e):
 				continue

@@ -60,10 +60,10 @@ func (b *batch) namedByEnvelopes(ctx context.Context) error {
 		}
 		e, err := b.To.GetEnvelope(ctx, s.Key)
 		switch {
-		case store.IsMissing(err), store.IsUnusable(err), err == nil && !b.To.Accepted(&e):
-			continue
-		case err != nil:
+		case store.OfStore(ctx, err) != nil:
 			return err
+		case err != nil, !b.To.Accepted(&e):
+			continue
 		}
 		if seen[e.Tree] {
 			continue
@@ -135,10 +135,10 @@ func (b *batch) prove(ctx context.Context, list []*store.Signed) error {
 		}
 		e, err := b.To.GetEnvelope(ctx, key)
 		switch {
-		case store.IsMissing(err), store.IsUnusable(err), err == nil && !b.To.Accepted(&e):
-			continue
-		case err != nil:
+		case store.OfStore(ctx, err) != nil:
 			return err
+		case err != nil, !b.To.Accepted(&e):
+			continue
 		}
 		tree, _, err := b.treeInCopy(ctx, e.Tree)
 		if err != nil {
@@ -158,8 +158,5 @@ func (b *batch) treeInCopy(ctx context.Context, key store.Key) (tree store.Tree,
 		return tree, true, nil
 	}
 	tree, err = b.To.GetTree(ctx, key)
-	if store.IsMissing(err) || store.IsUnusable(err) {
-		return tree, false, nil
-	}
-	return tree, err == nil, err
+	return tree, err == nil, store.OfStore(ctx, err)
 }

@@ -71,6 +71,8 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 		false),
 	memoryKind(capi.GroupInfrastructure, "OpenStackFloatingIPPool", "openstackfloatingippools", true),
 	memoryKind(capi.GroupInfrastructure, "GCPCluster", "gcpclusters", true),
+	memoryKind(capi.GroupInfrastructure, "AzureMachinePool", "azuremachinepools", true),
+	memoryKind(capi.GroupInfrastructure, "KubevirtCluster", "kubevirtclusters", true),
 	memoryKind(capi.GroupControlPlane, "KubeadmControlPlane", "kubeadmcontrolplanes", true),
 	memoryKind(capi.GroupCore, "MachineHealthCheck", "machinehealthchecks", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfig", "kubeadmconfigs", true),

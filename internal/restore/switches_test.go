@@ -113,6 +113,32 @@ func TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// TestControllersThatHeedNoPauseBlockAPlan until the operator says that they are stopped. The copy
+// comes with the others then, before the release.
+func TestControllersThatHeedNoPauseBlockAPlan(t *testing.T) {
+	x := newTrial(t, newMemory(t, "source", needsNamespace, `{"kind":"Cluster","metadata":{
+		"namespace":"n","name":"w"},"spec":{"infrastructureRef":{"apiGroup":
+		"infrastructure.cluster.x-k8s.io","kind":"KubevirtCluster","name":"w"}}}`,
+		`{"kind":"KubevirtCluster","metadata":{"namespace":"n","name":"w","labels":{
+		"cluster.x-k8s.io/cluster-name":"w"}},"spec":{}}`), newMemory(t, "target"))
+	for force, want := range map[object.Code]object.Severity{"": object.Error,
+		object.CodePauseIgnored: object.Warning} {
+		x.spec.Force = object.Forced{force: ""}
+		plan := x.makePlan(t)
+		found := slices.ContainsFunc(plan.Findings, func(f object.Finding) bool {
+			return f.Code == object.CodePauseIgnored && f.Severity == want &&
+				strings.Contains(f.Hint, "capk-controller-manager")
+		})
+		if !found || plan.Units[0].Blocked != (want == object.Error) {
+			t.Errorf("force %q: blocked %v, %v", force, plan.Units[0].Blocked, plan.Findings)
+		}
+	}
+	x.spec.Force = object.Forced{object.CodePauseIgnored: ""}
+	if _, err := x.run(t); err != nil || x.released(t) != "n/w" {
+		t.Errorf("released %q: %v", x.released(t), err)
+	}
+}
+
 // TestARestoreReleasesWhatAMoveHasLeftPaused: the target of a move is lost after the hand-over, and
 // a restore gives the workload cluster back to the source. As long as its Cluster has the lock of
 // the move, that may be alive. The locks of other objects go with their pause.

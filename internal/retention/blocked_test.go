@@ -9,6 +9,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
@@ -27,6 +28,14 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 			replace(t, b, string(s.Tree),
 				[]byte("x"))
 		},
+	}
+	for name, with := range faultbucket.Refusals {
+		damages["envelope: "+name] = func(_ *testing.T, b *clocked, s store.Signed) {
+			b.refuse(with, s.Key().String())
+		}
+		damages["tree: "+name] = func(_ *testing.T, b *clocked, s store.Signed) {
+			b.refuse(with, string(s.Tree))
+		}
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -56,6 +65,51 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 			plan, err := planAll(t.Context(), options(st, b, Policy{Last: 2}))
 			if err != nil || !plan.Blocked {
 				t.Errorf("plan: blocked %v, %v", plan != nil && plan.Blocked, err)
+			}
+		})
+	}
+}
+
+// TestPruneOfAStoreThatDoesNotAnswerRemovesNothing: one key that it does not give is another thing
+// than a storage that gives none.
+func TestPruneOfAStoreThatDoesNotAnswerRemovesNothing(t *testing.T) {
+	for name, with := range faultbucket.Outages {
+		t.Run(name, func(t *testing.T) {
+			b := newClocked(t)
+			st := openPlain(t, b)
+			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
+			b.pass(24 * time.Hour)
+			b.refuse(with, list[4].Key().String())
+			r, err := prune(t.Context(), options(st, b, Policy{Last: 2}))
+			if stored, listErr := st.Snapshots(t.Context(), ""); !errors.Is(err, with.Class) ||
+				listErr != nil || len(stored) != 5 {
+				t.Errorf("%v, error %v; %d are left, %v", r, err, len(stored), listErr)
+			}
+		})
+	}
+}
+
+// TestAPinThatTheStorageDoesNotGivePins: what it says does not matter.
+func TestAPinThatTheStorageDoesNotGivePins(t *testing.T) {
+	for name, with := range faultbucket.Refusals {
+		t.Run(name, func(t *testing.T) {
+			b := newClocked(t)
+			st := openPlain(t, b)
+			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
+			if err := st.PutPin(t.Context(), list[1].Key(), "audit", b.time()); err != nil {
+				t.Fatal(err)
+			}
+			b.pass(24 * time.Hour)
+			b.refuse(with, strings.Replace(list[1].Key().String(), "snapshots/", "pins/", 1))
+			r := mustPrune(t, options(st, b, Policy{Last: 1}))
+			if got := left(t, st); got != "a2 a5" {
+				t.Errorf("%s are left", got)
+			}
+			if !slices.ContainsFunc(r.Snapshots, func(v Verdict) bool {
+				return v.Key == list[1].Key() && slices.Contains(v.Reasons,
+					Reason{Pinned, ", though the pin cannot be read"})
+			}) {
+				t.Errorf("reasons %v", r.Snapshots)
 			}
 		})
 	}

@@ -89,11 +89,11 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 	for key, snapshots := range byTree {
 		group.Go(func() error {
 			tree, err := o.Store.GetTree(gctx, key)
-			if store.IsMissing(err) || store.IsUnusable(err) {
-				return g.treeUnreadable(gctx, o.Store, &mu, snapshots, err)
+			if store.OfStore(gctx, err) != nil {
+				return err
 			}
 			if err != nil {
-				return err
+				return g.treeUnreadable(gctx, o.Store, &mu, snapshots, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -96,7 +96,7 @@ func (g *garbage) addTrees(ctx context.Context, o *Options, trees []store.Key, c
 		}
 		group.Go(func() (err error) {
 			read[i], err = o.Store.GetTree(gctx, key)
-			if store.IsMissing(err) || store.IsUnusable(err) {
+			if store.OfStore(gctx, err) == nil {
 				unread[i], err = err, nil
 			}
 			return err

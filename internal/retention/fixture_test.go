@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +33,8 @@ type clocked struct {
 	mu       sync.Mutex
 	now      time.Time
 	written  map[string]time.Time
-	retained map[string]bool // by Object Lock
+	retained map[string]bool         // by Object Lock
+	refused  map[string]bucket.Error // of reads
 	// size is how many keys are deleted together; 0 for each by itself.
 	size    int
 	batches [][]string // what was deleted together
@@ -43,7 +45,8 @@ type clocked struct {
 func newClocked(t *testing.T) *clocked {
 	t.Helper()
 	return &clocked{Bucket: directory.New(filepath.Join(t.TempDir(), "store")), now: pruneTime,
-		written: map[string]time.Time{}, retained: map[string]bool{}}
+		written: map[string]time.Time{}, retained: map[string]bool{},
+		refused: map[string]bucket.Error{}}
 }
 
 func (b *clocked) time() time.Time {
@@ -65,6 +68,24 @@ func (b *clocked) Put(ctx context.Context, key string, data []byte) error {
 	}
 	b.mu.Unlock()
 	return b.Bucket.Put(ctx, key, data)
+}
+
+func (b *clocked) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	b.mu.Lock()
+	err, refused := b.refused[key]
+	b.mu.Unlock()
+	if refused {
+		err.Op, err.Key = "get", key
+		return nil, &err
+	}
+	return b.Bucket.Get(ctx, key)
+}
+
+// refuse makes each read of a key fail from now on.
+func (b *clocked) refuse(with bucket.Error, key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused[key] = with
 }
 
 func (b *clocked) at(i bucket.Info) bucket.Info {

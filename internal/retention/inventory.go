@@ -122,10 +122,10 @@ func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) 
 			return Snapshot{StoredSnapshot: s}, nil
 		}
 		return Snapshot{StoredSnapshot: s, Err: err}, nil
-	case store.IsUnusable(err):
-		return Snapshot{StoredSnapshot: s, Err: err}, nil
-	default:
+	case store.OfStore(ctx, err) != nil:
 		return Snapshot{}, err
+	default:
+		return Snapshot{StoredSnapshot: s, Err: err}, nil
 	}
 }
 
@@ -150,13 +150,15 @@ func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reaso
 		switch {
 		case err == nil && pin.Reason != "":
 			pins[k] = Reason{Pinned, ": " + pin.Reason}
-		case store.IsUnusable(err):
-			pins[k] = Reason{Pinned, ", though the pin is damaged"}
 		case err == nil, store.IsMissing(err):
 			// A listed pin counts even if it was removed just now, or the storage does not find it.
 			pins[k] = Reason{Kind: Pinned}
-		default:
+		case store.OfStore(ctx, err) != nil:
 			return nil, err
+		case store.IsUnusable(err):
+			pins[k] = Reason{Pinned, ", though the pin is damaged"}
+		default:
+			pins[k] = Reason{Pinned, ", though the pin cannot be read"}
 		}
 	}
 	return pins, nil

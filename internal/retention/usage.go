@@ -201,13 +201,13 @@ func (m *measure) readTrees(ctx context.Context) error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			switch {
-			case store.IsMissing(err), store.IsUnusable(err):
+			case store.OfStore(gctx, err) != nil:
+				return err
+			case err != nil:
 				for _, i := range snapshots {
 					m.unreadable(m.Snapshots[i].Snapshot, err)
 				}
 				return nil
-			case err != nil:
-				return err
 			}
 			for _, i := range m.two(snapshots) {
 				m.name(key, i)

@@ -13,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 func measured(t *testing.T, st *store.Store) *Usage {
@@ -135,14 +136,29 @@ func TestMeasureAloneIsWhatADeletionFrees(t *testing.T) {
 // TestMeasureReportsWhatCannotBeRead: a damaged envelope and a tree that is gone are findings, and
 // everything else is counted.
 func TestMeasureReportsWhatCannotBeRead(t *testing.T) {
+	spoil := map[string]func(b *clocked, envelope, tree string) error{
+		"damaged and gone": func(b *clocked, envelope, tree string) error {
+			return errors.Join(os.WriteFile(filepath.Join(b.String(), envelope), []byte("{"), 0o600),
+				os.Remove(filepath.Join(b.String(), tree)))
+		},
+	}
+	for name, with := range faultbucket.Refusals {
+		spoil[name] = func(b *clocked, envelope, tree string) error {
+			b.refuse(with, envelope)
+			b.refuse(with, tree)
+			return nil
+		}
+	}
+	for name, spoil := range spoil {
+		t.Run(name, func(t *testing.T) { testMeasureReports(t, spoil) })
+	}
+}
+
+func testMeasureReports(t *testing.T, spoil func(b *clocked, envelope, tree string) error) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	list := (&taker{st: st, source: sourceA}).hourly(t, b, 3)
-	if err := os.WriteFile(filepath.Join(b.String(), list[0].Key().String()), []byte("{"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.RemoveContent(t.Context(), list[2].Tree); err != nil {
+	if err := spoil(b, list[0].Key().String(), string(list[2].Tree)); err != nil {
 		t.Fatal(err)
 	}
 	u := measured(t, st)

@@ -42,7 +42,7 @@ type CopierOptions struct {
 	Copies []Copy
 	Begin  Copies
 	// Prune reports whether rules remove snapshots from a location: then a prune follows a run that
-	// succeeded, at most once in an hour.
+	// copied what it could, at most once in an hour.
 	Prune func(location string) bool
 	Log   *slog.Logger
 	// Panicked logs and counts a panic; nil to log it only.
@@ -138,6 +138,9 @@ func (r *Copier) run(ctx context.Context, p *copyPair) (least, most time.Duratio
 	case stopped:
 		p.tries = 0
 	case err != nil:
+		if errors.Is(err, ErrLeftBehind) {
+			r.copied(p.To)
+		}
 		p.tries++
 		wait := retry.Backoff{First: firstRetry, Longest: copyEvery / 2, Jitter: true}.Wait(p.tries)
 		log.Error("copy of a store failed", "error", err, "retry", wait)
@@ -147,10 +150,15 @@ func (r *Copier) run(ctx context.Context, p *copyPair) (least, most time.Duratio
 		return wait, wait
 	default:
 		p.tries = 0
-		r.Changed(p.To) // it may have a copy of its own
-		r.prune(p.To)
+		r.copied(p.To)
 	}
 	return copyPause, copyEvery
+}
+
+// copied follows a run that copied what it could.
+func (r *Copier) copied(to string) {
+	r.Changed(to) // it may have a copy of its own
+	r.prune(to)
 }
 
 // prune begins a prune of a copy, unless one began within the hour.

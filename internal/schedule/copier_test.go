@@ -200,6 +200,37 @@ func TestACopyThatLeavesSomethingBehindFollowsChanges(t *testing.T) {
 	})
 }
 
+// TestACopyThatLeavesSomethingBehindIsPrunedAndCopied: what was copied is there for a copy of the
+// copy, and old snapshots of it go, as after a run that left nothing behind. After a run that
+// failed in another way nothing is done.
+func TestACopyThatLeavesSomethingBehindIsPrunedAndCopied(t *testing.T) {
+	for _, tt := range []struct {
+		err           error
+		pruned, begun []string
+	}{
+		{fmt.Errorf("one: %w", ErrLeftBehind), []string{"pruned"},
+			[]string{"10m0s main-pruned", "10m0s pruned-third"}},
+		{errors.New("no space"), nil, []string{"10m0s main-pruned"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newCopyFixture(t, func(*copyFixture) {}, Copy{"main", "pruned"}, Copy{"pruned", "third"})
+			time.Sleep(10 * time.Minute)
+			f.then(func() {
+				f.err, f.begun, f.pruned = tt.err, nil, nil
+				clear(f.prunes)
+			})
+			f.Changed("main")
+			f.saw(tt.begun...)
+			f.then(func() {
+				if diff := cmp.Diff(tt.pruned, f.pruned); diff != "" {
+					t.Errorf("after %v, prunes (-want +got):\n%s", tt.err, diff)
+				}
+			})
+			f.stop()
+		})
+	}
+}
+
 // TestACopyThatCannotBeginIsRetried as one that fails; where there is nothing to copy yet, or a run
 // of an operator is going, nothing has failed, and it is looked again each minute.
 func TestACopyThatCannotBeginIsRetried(t *testing.T) {

@@ -147,7 +147,7 @@ func (s *Server) importMirrored(ctx context.Context, c *catalog.Catalog, l *Loca
 		default:
 			_, err = mirror.Import(ctx, c, st, l.Name, found.ID)
 		}
-		if err != nil && !store.IsUnusable(err) && !as[*store.KeyError](err) {
+		if err != nil && !ofOneRecord(ctx, err) {
 			return err
 		}
 		if err != nil {
@@ -159,11 +159,19 @@ func (s *Server) importMirrored(ctx context.Context, c *catalog.Catalog, l *Loca
 	return nil
 }
 
+// ofOneRecord reports whether err is about one record of a store that somebody wrote, or that the
+// storage does not give. Others can be read.
+func ofOneRecord(ctx context.Context, err error) bool {
+	return store.IsUnusable(err) || as[*store.KeyError](err) || as[*store.TrustError](err) ||
+		as[*store.BucketError](err) && store.OfStore(ctx, err) == nil
+}
+
 // storedRecords are the index records of the snapshots in a store.
 type storedRecords struct {
-	mu      sync.Mutex
-	records []catalog.SnapshotRecord
-	damaged []string // what could not be read, and why
+	mu       sync.Mutex
+	records  []catalog.SnapshotRecord
+	damaged  []string // what could not be read, and why
+	notGiven error    // the storage does not give an envelope
 }
 
 func readRecords(ctx context.Context, st *store.Store) (*storedRecords, error) {
@@ -181,7 +189,11 @@ func readRecords(ctx context.Context, st *store.Store) (*storedRecords, error) {
 	for _, key := range keys {
 		g.Go(func() error { return found.read(ctx, st, key, verifications[key.String()]) })
 	}
-	return found, g.Wait()
+	err = g.Wait()
+	if err == nil && len(found.records) == 0 {
+		err = found.notGiven // to forget all that is known would hide that they are there
+	}
+	return found, err
 }
 
 // read adds the record of one snapshot, or what is damaged of it.
@@ -206,10 +218,13 @@ func (f *storedRecords) read(ctx context.Context, st *store.Store, key store.Env
 			f.damaged = append(f.damaged, "result of a verify: "+err.Error())
 		}
 	case errors.Is(err, store.ErrNotFound): // deleted since it was listed
-	case store.IsUnusable(err):
-		f.damaged = append(f.damaged, key.String()+": "+err.Error())
-	default:
+	case store.OfStore(ctx, err) != nil:
 		return err
+	default:
+		f.damaged = append(f.damaged, key.String()+": "+err.Error())
+		if !store.IsUnusable(err) {
+			f.notGiven = err
+		}
 	}
 	return nil
 }

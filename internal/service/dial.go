@@ -101,24 +101,50 @@ func silentText(silent map[string]string, name string) string {
 func connectWithin(ctx context.Context, o kube.Options, d time.Duration) (*kube.Mgmt, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	type answer struct {
-		mgmt *kube.Mgmt
-		err  error
+	c := beginCall(func() (*kube.Mgmt, error) { return kube.Connect(ctx, o) })
+	m, ended, err := c.wait(ctx)
+	if !ended {
+		return nil, fmt.Errorf("reach management cluster %s: no answer within %s", o.Name, d)
 	}
-	answered := make(chan answer, 1)
+	return m, err
+}
+
+// call is a call that may know no deadline, and goes on when nobody waits for it any more.
+type call[T any] struct {
+	ended chan struct{} // closed when what follows is set
+	value T
+	err   error
+}
+
+func beginCall[T any](fn func() (T, error)) *call[T] {
+	c := &call[T]{ended: make(chan struct{})}
 	go func() {
-		var a answer
-		a.err = task.Call(func() (err error) {
-			a.mgmt, err = kube.Connect(ctx, o)
+		defer close(c.ended)
+		c.err = task.Call(func() (err error) {
+			c.value, err = fn()
 			return err
 		})
-		answered <- a
 	}()
+	return c
+}
+
+// wait returns what the call has returned; ended is false when ctx ended first.
+func (c *call[T]) wait(ctx context.Context) (value T, ended bool, err error) {
 	select {
-	case a := <-answered:
-		return a.mgmt, a.err
+	case <-c.ended:
+		return c.value, true, c.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("reach management cluster %s: no answer within %s", o.Name, d)
+		return value, false, context.Cause(ctx)
+	}
+}
+
+// isOver reports whether the call has returned.
+func (c *call[T]) isOver() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
-	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/task"
 )
@@ -89,6 +87,11 @@ type mgmtWatch struct {
 	*fenceWatch
 	options kube.Options
 	log     *slog.Logger
+	mgmt    *kube.Mgmt // of the last try; nil when that failed
+	// asking is a try that has not returned yet, and confirming such a read of records, by location.
+	// There is one of each at a time: what hangs must not take more of the process each second.
+	asking     *call[*kube.Mgmt]
+	confirming map[string]*call[struct{}]
 	// down is when the last try failed, back when the first one after it did not. Both are zero once
 	// a pass is through with records that were read since.
 	down, back time.Time
@@ -103,8 +106,14 @@ type mgmtWatch struct {
 	unprotected int
 }
 
+// of returns the watch of a management cluster that was never reached.
+func (w *fenceWatch) of(o kube.Options) *mgmtWatch {
+	return &mgmtWatch{fenceWatch: w, options: o, log: w.s.cfg.Log.With("managementCluster", o.Name),
+		confirming: map[string]*call[struct{}]{}}
+}
+
 func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
-	m := &mgmtWatch{fenceWatch: w, options: o, log: w.s.cfg.Log.With("managementCluster", o.Name)}
+	m := w.of(o)
 	for {
 		err := task.Call(func() error { return m.look(ctx) })
 		_ = m.s.panicked(err, "managementCluster", o.Name) // it is logged
@@ -122,7 +131,7 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 func (m *mgmtWatch) look(ctx context.Context) error {
 	began := time.Now()
 	probe, cancel := context.WithTimeout(ctx, fenceProbe)
-	mgmt, err := kube.Connect(probe, m.options)
+	mgmt, err := m.connect(probe)
 	cancel()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -200,15 +209,50 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 		m.complete = true
 		return false, nil
 	}
-	f, err := m.s.newFencing(ctx, mgmt)
+	listing, cancel := context.WithTimeout(ctx, listTimeout)
+	f, err := m.s.newFencing(listing, mgmt)
+	cancel()
 	if err != nil {
 		return false, err
 	}
-	var ignored int
-	var all fence.Result
-	lostOf := map[string]fence.Cluster{}
-	for _, o := range owners {
-		f.owners = ownersIn(o.store, mgmt, o.records)
+	var state fence.PolicyState
+	unread := errors.New("a pass that only pauses writes no list")
+	if !pauseOnly {
+		state, unread = f.fence.Policy.State(ctx)
+	}
+	// A list that cannot be read most likely cannot be written either.
+	listed := func(ref object.Ref) bool { return unread != nil || state.Known(ref) }
+	all, lost := m.pauseLost(ctx, f, owners, again, listed)
+	if len(all.Paused) > 0 {
+		m.noteCameBack(cameBack{at: time.Now(), paused: len(all.Paused),
+			overlap: all.LastPause.Sub(since)})
+	}
+	fenced := all.FencedOf(lost)
+	guarded = len(all.Paused)+len(all.Already) > 0 // also of those that an operation holds
+	if pauseOnly {
+		m.complete = false
+	} else {
+		taken := m.takenFrom(ctx, mgmt.UID(), owners)
+		var deny []fence.Cluster
+		if unread == nil {
+			deny = m.toDeny(ctx, f, owners, taken, state)
+		}
+		m.finish(ctx, f, fenced, deny, again && m.complete && len(all.Paused) == 0)
+		guarded = m.protected(ctx, f, taken, fenced) || guarded
+	}
+	var errs []error
+	for _, finding := range all.Findings {
+		errs = append(errs, errors.New(finding.String()))
+	}
+	return guarded, errors.Join(errs...)
+}
+
+// pauseLost pauses the Clusters that are lost by the records of any location, and returns them.
+func (m *mgmtWatch) pauseLost(ctx context.Context, f *fencing, owners map[string]locationOwners,
+	again bool, listed func(object.Ref) bool) (all fence.Result, clusters []fence.Cluster) {
+	ignored := 0
+	for location, o := range owners {
+		f.owners = ownersIn(o.store, f.mgmt, o.records)
 		lost, findings := f.owners.Lost(f.clusters)
 		ignored += len(findings)
 		for _, finding := range findings {
@@ -217,10 +261,8 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 					finding.Code, "message", finding.Message)
 			}
 		}
-		lost = m.confirmed(ctx, f, o, lost)
-		for _, c := range lost {
-			lostOf[c.Unit()] = c
-		}
+		lost = m.confirmed(ctx, f, location, o, lost, listed)
+		clusters = append(clusters, lost...)
 		r := f.fence.Pause(ctx, lost, capi.FencedByRecord)
 		all.Paused = append(all.Paused, r.Paused...)
 		all.Already = append(all.Already, r.Already...)
@@ -230,27 +272,8 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 			all.LastPause = r.LastPause
 		}
 	}
-	m.s.metrics.fenced(mgmt.Name(), len(all.Paused), len(all.Findings), ignored)
-	if len(all.Paused) > 0 {
-		m.noteCameBack(cameBack{at: time.Now(), paused: len(all.Paused),
-			overlap: all.LastPause.Sub(since)})
-	}
-	var fenced []fence.Cluster
-	for _, unit := range all.Fenced() {
-		fenced = append(fenced, lostOf[unit])
-	}
-	guarded = len(fenced) > 0
-	if pauseOnly {
-		m.complete = false
-	} else {
-		m.finish(ctx, f, fenced, again && m.complete && len(all.Paused) == 0)
-		guarded = m.protected(ctx, f, owners, fenced) || guarded
-	}
-	var errs []error
-	for _, finding := range all.Findings {
-		errs = append(errs, errors.New(finding.String()))
-	}
-	return guarded, errors.Join(errs...)
+	m.s.metrics.fenced(f.mgmt.Name(), len(all.Paused), len(all.Findings), ignored)
+	return all, clusters
 }
 
 func (m *mgmtWatch) noteCameBack(c cameBack) {
@@ -264,9 +287,11 @@ func (m *mgmtWatch) noteCameBack(c cameBack) {
 
 // finish does what belongs to a fence besides the pause of the Clusters: the admission policy, and
 // the switches of other objects. A daemon may have died before it came to that, so each pass does
-// it, until it is known to be done. Then only the policy is looked after.
-func (m *mgmtWatch) finish(ctx context.Context, f *fencing, fenced []fence.Cluster, done bool) {
-	warnings := f.fence.Arm(ctx, fenced)
+// it, until it is known to be done. Then only the policy is looked after. That denies what is not
+// there as well (deny): somebody may create it again, unpaused.
+func (m *mgmtWatch) finish(ctx context.Context, f *fencing, fenced, deny []fence.Cluster,
+	done bool) {
+	warnings := append(f.fence.Arm(ctx, fenced), f.fence.Deny(ctx, deny)...)
 	if !done {
 		units := make([]string, len(fenced))
 		for i, c := range fenced {
@@ -289,7 +314,7 @@ func (m *mgmtWatch) finish(ctx context.Context, f *fencing, fenced []fence.Clust
 // protected counts, for the metric, the workload clusters that were fenced on a management cluster
 // or moved away from it, and that its admission policy does not protect. It reports whether there
 // are any that it should.
-func (m *mgmtWatch) protected(ctx context.Context, f *fencing, owners map[string]locationOwners,
+func (m *mgmtWatch) protected(ctx context.Context, f *fencing, taken map[string][]fence.Cluster,
 	fenced []fence.Cluster) (any bool) {
 	want := map[object.Ref]bool{}
 	for _, c := range fenced {
@@ -300,8 +325,10 @@ func (m *mgmtWatch) protected(ctx context.Context, f *fencing, owners map[string
 			want[c.Ref] = true
 		}
 	}
-	for _, ref := range m.s.movedAway(ctx, f.mgmt.UID(), owners) {
-		want[ref] = true
+	for _, clusters := range taken {
+		for _, c := range clusters {
+			want[c.Ref] = true
+		}
 	}
 	missing := 0
 	if len(want) > 0 {
@@ -320,72 +347,6 @@ func (m *mgmtWatch) protected(ctx context.Context, f *fencing, owners map[string
 	m.unprotected = missing
 	m.s.metrics.fence.unprotected.WithLabelValues(f.mgmt.Name()).Set(float64(missing))
 	return len(want) > 0
-}
-
-// movedAway returns the Clusters that a move of this catalog took from a management cluster and
-// that belong to another one since.
-func (s *Server) movedAway(ctx context.Context, uid string,
-	owners map[string]locationOwners) []object.Ref {
-	c, err := s.openCatalog(ctx)
-	if err != nil {
-		return nil
-	}
-	var moved []object.Ref
-	for _, o := range owners {
-		for _, r := range o.records {
-			if !r.Trusted || r.By.UID == uid {
-				continue
-			}
-			key, keyErr := object.ParseKey(r.Workload)
-			id, idErr := catalog.ParseOperationID(r.Operation)
-			if errors.Join(keyErr, idErr) != nil {
-				continue
-			}
-			op, err := c.Operation(ctx, id)
-			if err != nil || op.Kind != catalog.KindMove || op.Source.UID != uid {
-				continue // by another host, by a restore, or forgotten
-			}
-			moved = append(moved, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
-				Namespace: key.Namespace, Name: key.Name})
-		}
-	}
-	return moved
-}
-
-// confirmed returns those of the Clusters that are lost by their records of this moment as well:
-// the records are cached, and one may have been claimed back since. Where the store does not answer
-// in time, the cached record decides.
-func (m *mgmtWatch) confirmed(ctx context.Context, f *fencing, o locationOwners,
-	lost []fence.Cluster) []fence.Cluster {
-	ctx, cancel := context.WithTimeout(ctx, confirmTime)
-	defer cancel()
-	now := ownersIn(o.store, f.mgmt, map[string]ownership.Record{})
-	var mu sync.Mutex
-	var g task.Group
-	g.SetLimit(mgmtRequests)
-	for _, c := range lost {
-		if c.Paused && c.Fenced() != "" && !c.Lifting() { // it stays as it is
-			now.Records[c.ID] = o.records[c.ID]
-			continue
-		}
-		g.Go(func() error {
-			var r ownership.Record
-			err := task.Call(func() (err error) {
-				r, err = ownership.Read(ctx, o.store, c.ID)
-				return err
-			})
-			if err != nil {
-				r = o.records[c.ID]
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			now.Records[c.ID] = r
-			return nil
-		})
-	}
-	g.Finish()
-	still, _ := now.Lost(lost)
-	return still
 }
 
 // checkCameBack reports the last time that workload clusters were fenced because the management

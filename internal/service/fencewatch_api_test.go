@@ -5,7 +5,6 @@ package service
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 // cutOff is the way to the first API server through a network that can be cut.
@@ -81,7 +81,9 @@ func TestAPII1SourceThatComesBackIsFenced(t *testing.T) {
 	f := newFenceFixture(t, "returns")
 	way := newCutOff(t)
 	f.s.cfg.Sources = []kube.Options{way.Options}
-	f.moved(way.Options)
+	f.took(catalog.KindMove, way.Options, "moved")
+	f.took(catalog.KindRestore, way.Options, "restored")
+	f.took(catalog.KindMove, way.Options, "lifted")
 	f.claim(f.store, units[2], elsewhere, 0)
 	must(t, f.change(units[2], func(u *unstructured.Unstructured) {
 		capi.Annotate(u.Object, capi.AnnotationBlockMove, "")
@@ -157,21 +159,22 @@ func TestAPII1SourceThatComesBackIsFenced(t *testing.T) {
 	f.finishesWhatDied(way.Options)
 }
 
-// moved makes the history of a move of a Cluster that is not there any more.
-func (f *fenceFixture) moved(from kube.Options) {
+// took makes the history of an operation that took a Cluster to another management cluster, and
+// that is not there any more.
+func (f *fenceFixture) took(kind catalog.Kind, from kube.Options, name string) {
 	f.t.Helper()
 	c, err := f.s.openCatalog(f.t.Context())
 	must(f.t, err)
-	op, err := c.CreateOperation(f.t.Context(), catalog.Operation{Kind: catalog.KindMove,
+	op, err := c.CreateOperation(f.t.Context(), catalog.Operation{Kind: kind,
 		Source: catalog.Side{Name: from.Name, UID: servers.Connect(f.t, 0).UID()}})
 	must(f.t, err)
-	must(f.t, ownership.Claim(f.t.Context(), f.store, ownership.Request{WorkloadID: "id-of-moved",
-		Workload: f.name("moved"), To: elsewhere, Operation: string(op.ID)}))
+	must(f.t, ownership.Claim(f.t.Context(), f.store, ownership.Request{WorkloadID: "id-of-" + name,
+		Workload: f.name(name), To: elsewhere, Operation: string(op.ID)}))
 }
 
 // finishesWhatDied: a daemon died after it had paused two Clusters, before it armed the policy for
-// them. The next one finishes that. The policy protects these, and not what a move took away, whose
-// key somebody removed.
+// them. The next one finishes that. The policy protects these, and what a move or a restore took
+// away, but for one that an operator has let be created again.
 func (f *fenceFixture) finishesWhatDied(way kube.Options) {
 	f.t.Helper()
 	m := servers.Connect(f.t, 0)
@@ -182,10 +185,14 @@ func (f *fenceFixture) finishesWhatDied(way kube.Options) {
 		return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: f.namespace,
 			Name: unit}
 	}
-	must(f.t, p.Disarm(f.t.Context(), []object.Ref{ref(units[0]), ref(units[2]), ref("moved")}))
+	must(f.t, p.Disarm(f.t.Context(), []object.Ref{ref(units[0]), ref(units[2]), ref("moved"),
+		ref("restored")}))
+	must(f.t, p.Arm(f.t.Context(), []fence.Cluster{{Ref: ref("lifted"), ID: "id-of-lifted"}}))
+	lifted := f.fence(&mgmtv1.FenceMgmtRequest{Lift: true, Selection: &mgmtv1.Selection{
+		Workloads: []string{f.name("lifted")}}}).GetLifted()
 	owners, err := f.s.fences.read(f.t.Context(), &f.s.cfg.Locations[0])
 	must(f.t, err)
-	w := &mgmtWatch{fenceWatch: f.s.fences, options: way, log: slog.New(slog.DiscardHandler)}
+	w := f.s.fences.of(way)
 	pass := func(again bool) (guarded bool) {
 		guarded, err := w.pass(f.t.Context(), m, map[string]locationOwners{"default": owners}, time.Now(),
 			again, false)
@@ -195,14 +202,16 @@ func (f *fenceFixture) finishesWhatDied(way kube.Options) {
 	guarded := pass(false)
 	state, err := p.State(f.t.Context())
 	must(f.t, err)
-	if !guarded || !w.complete || !state.Denies(ref(units[0])) || !state.Denies(ref(units[2])) ||
-		w.unprotected != 1 {
-		f.t.Errorf("guarded %v, complete %v, %d not protected: %v", guarded, w.complete, w.unprotected,
-			state)
+	for _, name := range []string{units[0], units[2], "moved", "restored"} {
+		if !state.Denies(ref(name)) {
+			f.t.Errorf("%s is not denied", name)
+		}
 	}
-	must(f.t, p.Arm(f.t.Context(), []fence.Cluster{{Ref: ref("moved"), ID: "id-of-moved"}}))
-	if pass(true); w.unprotected != 0 {
-		f.t.Errorf("%d not protected", w.unprotected)
+	if len(lifted) != 1 || state.Denies(ref("lifted")) {
+		f.t.Errorf("lifted %v, denied %v", lifted, state.Denies(ref("lifted")))
 	}
-	must(f.t, p.Disarm(f.t.Context(), []object.Ref{ref("moved")}))
+	if pass(true); !guarded || !w.complete || w.unprotected != 0 {
+		f.t.Errorf("guarded %v, complete %v, %d not protected", guarded, w.complete, w.unprotected)
+	}
+	must(f.t, p.Disarm(f.t.Context(), []object.Ref{ref("moved"), ref("restored"), ref("lifted")}))
 }

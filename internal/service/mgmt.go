@@ -234,11 +234,17 @@ func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store
 }
 
 // ownersStores opens the stores whose ownership records count before a workload cluster is given
-// back: the one that a request names, else all of them. A location of a daemon that never had a
-// store has no records. Without a daemon the location is the store that the command names.
+// back: all of a daemon, also when a request names one, since a record in any of them may say that
+// it belongs elsewhere. A location that never had a store has no records, unless it is the one that
+// is named. Without a daemon the location is the store that the command names.
 func (s *Server) ownersStores(ctx context.Context, location string) ([]*store.Store, error) {
+	if location != "" {
+		if _, err := s.location(location); err != nil {
+			return nil, err
+		}
+	}
 	names := []string{location}
-	if location == "" {
+	if location == "" || s.cfg.Daemon {
 		names = nil
 		for i := range s.cfg.Locations {
 			if l := &s.cfg.Locations[i]; l.Store.URL != "" || l.Store.S3 != nil {
@@ -250,7 +256,7 @@ func (s *Server) ownersStores(ctx context.Context, location string) ([]*store.St
 	for _, name := range names {
 		st, err := s.openStore(ctx, name, nil)
 		switch {
-		case errors.Is(err, store.ErrStoreMissing) && location == "" && s.cfg.Daemon:
+		case errors.Is(err, store.ErrStoreMissing) && name != location && s.cfg.Daemon:
 		case err != nil:
 			return nil, err
 		default:

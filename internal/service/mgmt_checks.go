@@ -76,7 +76,7 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 		row := k.rows.Row(kind.GroupKind)
 		pause := row.Pause
 		captured := kind.Contract || k.rows.Known(kind.GroupKind)
-		if !captured || !pause.Late() && pause.Supported() {
+		if !captured || !pause.Late() && pause.Supported() && !row.IgnoresPause {
 			continue
 		}
 		g.Go(func() error {
@@ -93,6 +93,10 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 				f.Code, f.Message, f.Hint = object.CodePauseUnsupported, kind.String()+
 					" has no pause that mgmtd can set: workload clusters that have one are blocked",
 					cmp.Or(row.ByHand, "take them out of the selection, or move them by hand")
+			}
+			if row.IgnoresPause {
+				f.Code, f.Message, f.Hint = object.CodePauseIgnored, "the controllers of "+kind.String()+
+					" heed no pause", cmp.Or(row.ByHand, "stop them for the time of a move or a restore")
 			}
 			k.add(f)
 			return nil

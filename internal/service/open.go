@@ -81,18 +81,27 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 	return s.openLocation(ctx, l, identity, false)
 }
 
-// openLocation opens the store of a location; create makes it when there is none. It does not use
-// the location's own identity, which is only for verifies that the daemon begins by itself. A store
-// that is not the one that this daemon found there before is an *Error, and one that it found there
-// before and that is gone a *goneError. store.ErrStoreMissing: there was none yet, as far as it
-// knows.
+// openLocation opens the store of a location; create makes it when there was none yet. It does not
+// use the location's own identity, which is only for verifies that the daemon begins by itself. A
+// store that is not the one that this daemon found there before is an *Error, and one that it found
+// there before and that is gone a *goneError: no other one is made in a folder that is not mounted.
+// store.ErrStoreMissing: there was none yet, as far as it knows.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (
 	*store.Store, error) {
-	st, err := s.openAnyStore(ctx, l, identity, create)
-	switch {
-	case errors.Is(err, store.ErrStoreMissing):
+	if create {
+		if err := s.refuseCopyTarget(l.Name); err != nil {
+			return nil, err
+		}
+	}
+	// A daemon looks what is there before it makes a store; others remember nothing.
+	st, err := s.openAnyStore(ctx, l, identity, create && !s.cfg.Daemon)
+	if errors.Is(err, store.ErrStoreMissing) {
 		err = s.checkMissing(ctx, l, err)
-	case err == nil:
+	}
+	if create && errors.Is(err, store.ErrStoreMissing) {
+		st, err = s.openAnyStore(ctx, l, identity, true)
+	}
+	if err == nil {
 		err = s.checkPlace(ctx, l, st)
 	}
 	if err != nil {
@@ -104,11 +113,6 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 // openAnyStore is openLocation for whichever store is there.
 func (s *Server) openAnyStore(ctx context.Context, l *Location, identity []byte, create bool) (
 	*store.Store, error) {
-	if create {
-		if err := s.refuseCopyTarget(l.Name); err != nil {
-			return nil, err
-		}
-	}
 	bucket, err := s.bucket(l)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,8 @@ func (e *goneError) Error() string {
 
 // Hint says what the operator can do.
 func (*goneError) Hint() string {
-	return "mount its folder, or find out who removed it and restore it from a copy"
+	return "mount its folder, or find out who removed it and restore it from a copy; for a new, " +
+		"empty store give the location another URL"
 }
 
 func isGone(err error) bool { return as[*goneError](err) }

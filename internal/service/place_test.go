@@ -2,6 +2,7 @@ package service
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,13 @@ func TestAStoreThatIsGoneIsNotOneThatWasNeverThere(t *testing.T) {
 		classify(err).Reason != ReasonStoreMissing || !strings.Contains(err.Error(), b.st.ID()) {
 		t.Errorf("a store that is gone: %v", err)
 	}
+	// A snapshot would make another one in the empty folder, which nobody looks for later.
+	if _, err := b.openLocation(t.Context(), main, nil, true); !isGone(err) {
+		t.Errorf("a store for a snapshot, in place of one that is gone: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(b.root, "mgmtd.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("another store was made: %v", err)
+	}
 	// The hint of what says why the store is needed is the one that counts.
 	if e := classify(&move.StoreAwayError{Err: err}); e.Reason != ReasonStoreMissing ||
 		e.HintKey != object.HintStoreAway {
@@ -95,10 +103,13 @@ func TestAStoreThatIsGoneIsNotOneThatWasNeverThere(t *testing.T) {
 	if _, err := b.openLocation(t.Context(), &fresh, nil, false); !errors.Is(err, store.ErrStoreMissing) {
 		t.Errorf("a store that was never there: %v", err)
 	}
+	if _, err := b.openLocation(t.Context(), &fresh, nil, true); err != nil {
+		t.Errorf("a store for the first snapshot: %v", err)
+	}
 	if err := os.Rename(b.root+"-away", b.root); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.openLocation(t.Context(), main, nil, false); err != nil {
+	if _, err := b.openLocation(t.Context(), main, nil, true); err != nil {
 		t.Errorf("it is back: %v", err)
 	}
 }

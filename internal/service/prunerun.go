@@ -74,15 +74,16 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	}
 	// Before the plan: a snapshot that is taken from now on may be missing in it.
 	indexed, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()})
-	if err != nil {
-		return nil, err
+	var plan *retention.Plan
+	if err == nil {
+		plan, err = retention.NewPlan(ctx, o)
 	}
-	plan, err := retention.NewPlan(ctx, o)
-	if err != nil {
-		return nil, err
+	var r *retention.Result
+	if err == nil {
+		r, err = retention.Execute(ctx, o, plan)
 	}
-	r, err := retention.Execute(ctx, o, plan)
 	if r == nil {
+		s.metrics.pruned(nil, err)
 		return nil, err
 	}
 	if as[*retention.RefusedError](err) && len(r.Removed) == 0 {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -194,10 +193,10 @@ func (o *restoreInputs) chain(ctx context.Context) (c chainOf, err error) {
 	newest, _, err := o.store.Newest(ctx, o.signed.Source.UID, store.Which{
 		Accept: func(e *store.Signed) bool { return !e.Partial || e.InScope(scope) }})
 	switch {
-	case store.IsUnusable(err), errors.Is(err, store.ErrDenied):
-		c.gaps = append(c.gaps, "the newest snapshot cannot be read: "+err.Error())
-	case err != nil:
+	case store.OfStore(ctx, err) != nil:
 		return c, err
+	case err != nil:
+		c.gaps = append(c.gaps, "the newest snapshot cannot be read: "+err.Error())
 	case newest != nil && newest.Sequence > o.signed.Sequence:
 		c.newer = newest.Time
 	}

@@ -88,8 +88,11 @@ func scopeOf(namespaces []string, selector string) (capture.Scope, error) {
 // snapshotInto takes the snapshot of an operation. It compares what this host knows of the store
 // with what the store shows, and updates the metrics.
 func (s *Server) snapshotInto(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	location string, o snapshot.Options) error {
+	location string, o snapshot.Options) (err error) {
 	began := time.Now()
+	var r *snapshot.Result
+	// However it ends, also by a panic: then r is nil.
+	defer func() { s.metrics.snapshotEnded(o.Schedule, began, time.Since(began), r, err) }()
 	o.Writer, o.Progress = s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(o.Store.ID(), o.SourceUID), s.runCache
 	known, err := readKnown(ctx, c, o.Store, o.SourceUID)
@@ -98,18 +101,16 @@ func (s *Server) snapshotInto(ctx context.Context, c *catalog.Catalog, j *catalo
 	}
 	s.metrics.snapshotsMissing(location, o.SourceName, len(known.missing))
 	o.Known = known.highest
-	r, err := takeSnapshot(ctx, c, j, o, missingFindings(known.missing)...)
-	s.metrics.snapshotEnded(o.Schedule, began, time.Since(began), r, err)
-	if err == nil {
-		s.metrics.snapshotTaken(location, o.SourceName, r.Signed)
+	r, err = takeSnapshot(ctx, c, j, o, missingFindings(known.missing)...)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		s.changed(location, 1)
-	}
-	if err == nil && s.verifier != nil {
+	s.metrics.snapshotTaken(location, o.SourceName, r.Signed)
+	s.changed(location, 1)
+	if s.verifier != nil {
 		s.verifier.NewSnapshot(location, o.SourceUID)
 	}
-	return err
+	return nil
 }
 
 // program is what envelopes say of who wrote them.

@@ -84,8 +84,11 @@ func (a *ancestry) forget() {
 	a.known = nil
 }
 
-// fatal returns an error because of which it cannot be said what the store has.
-func fatal(ctx context.Context, err error) error {
+// OfStore returns err when it is about the whole store, so that nothing can be said of what the
+// store has: the run was stopped, or the storage does not answer or has no store. It returns nil
+// when err is about the one key that was read, such as a key that the storage refuses to give, or
+// that the disk cannot read: what anybody may put beside the other keys must not stop all work.
+func OfStore(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrStoreMissing) {
 		return err
 	}

@@ -35,10 +35,7 @@ func (s *Store) PutCopied(ctx context.Context, e *Signed) error {
 func (s *Store) WasCopied(ctx context.Context, e *Signed) (bool, error) {
 	var c record.Copied
 	signature, err := s.getSigned(ctx, record.CopiedKey(e.Key(), e.Sequence), &c, maxCopied)
-	if IsMissing(err) || IsUnusable(err) {
-		return false, nil
-	}
-	return err == nil && s.accepted(signature.Trust), err
+	return err == nil && s.accepted(signature.Trust), OfStore(ctx, err)
 }
 
 // Copied returns the numbers of all snapshots that ever came to a copy, by the names of their
@@ -95,7 +92,7 @@ func (s *Store) CopyTraces(ctx context.Context) (string, error) {
 	slices.SortStableFunc(traces, func(a, b bucket.Info) int { return a.Modified.Compare(b.Modified) })
 	for _, i := range traces[:min(mostTraces, len(traces))] {
 		data, err := bucket.ReadAll(ctx, s.bucket, i.Key, maxCopied)
-		if err := fatal(ctx, err); err != nil {
+		if err := OfStore(ctx, err); err != nil {
 			return "", err
 		}
 		id := claimedStore(data)

@@ -146,10 +146,10 @@ func (s *Store) CopyPin(ctx context.Context, from *Store, k EnvelopeKey) (copied
 		}
 	}
 	switch {
-	case IsMissing(err), IsUnusable(err):
-		return false, nil
-	case err != nil:
+	case OfStore(ctx, err) != nil:
 		return false, &OriginError{err}
+	case err != nil: // gone, or nobody can read it
+		return false, nil
 	}
 	if err := s.bucket.Put(ctx, key, data); err != nil && !errors.Is(err, ErrExists) {
 		return false, err
@@ -168,10 +168,10 @@ func (s *Store) CopyVerification(ctx context.Context, from *Store, k Verificatio
 		v, err = from.openVerification(k.String(), data)
 	}
 	switch {
-	case IsMissing(err), IsUnusable(err):
-		return false, nil
-	case err != nil:
+	case OfStore(ctx, err) != nil:
 		return false, &OriginError{err}
+	case err != nil: // gone, or nobody can read it
+		return false, nil
 	case !from.accepted(v.Trust), v.StoreID != s.Origin(),
 		v.Level == LevelStructure && v.Outcome == OutcomeDamaged:
 		return false, nil

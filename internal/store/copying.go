@@ -121,7 +121,7 @@ func (s *Store) readCopying(ctx context.Context, key string) (trees []Key, accep
 		return accepted, nil
 	}
 	data, err := bucket.ReadAll(ctx, s.bucket, key, maxCopying)
-	if err != nil && !IsUnusable(err) {
+	if IsMissing(err) || OfStore(ctx, err) != nil {
 		return nil, false, err
 	}
 	if err == nil {

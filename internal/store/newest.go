@@ -87,6 +87,7 @@ type candidate struct {
 	envelope *Signed // nil: passed over, or not accepted
 	received time.Time
 	passed   error
+	unread   bool // passed is not about what is stored: the storage does not give it
 }
 
 // next returns the next envelopes of a list to read, at most batch; none once the list has enough
@@ -136,11 +137,11 @@ func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate,
 		return c, err
 	case IsMissing(err): // a prune has removed it since it was listed
 		return c, nil
-	case IsUnusable(err), errors.Is(err, ErrDenied):
-		c.passed = err
-		return c, nil
-	case err != nil:
+	case OfStore(ctx, err) != nil:
 		return c, err
+	case err != nil:
+		c.passed, c.unread = err, !IsUnusable(err)
+		return c, nil
 	case !n.store.CanBeParent(&e):
 		c.passed = e.Untrusted(e.Key().String())
 	default:
@@ -169,10 +170,10 @@ func (n *newest) best(accept func(*Signed) bool) *Signed {
 }
 
 // passedOver returns the envelopes that did not count, by key. It returns an error when the storage
-// denies all that were read.
+// gives none of those that were listed.
 func (n *newest) passedOver() ([]PassedOver, error) {
 	var passed []PassedOver
-	denied := len(n.read) > 0
+	unread := len(n.read) > 0
 	var err error
 	for _, key := range slices.SortedFunc(maps.Keys(n.read), func(a, b EnvelopeKey) int {
 		return strings.Compare(a.String(), b.String())
@@ -182,9 +183,9 @@ func (n *newest) passedOver() ([]PassedOver, error) {
 			err = c.passed
 			passed = append(passed, PassedOver{Key: key, Err: c.passed})
 		}
-		denied = denied && errors.Is(c.passed, ErrDenied)
+		unread = unread && c.unread
 	}
-	if denied {
+	if unread {
 		return nil, err
 	}
 	return passed, nil

@@ -84,11 +84,11 @@ func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err er
 		case IsMissing(err):
 			replaced = true
 			continue
-		case IsUnusable(err):
+		case OfStore(ctx, err) != nil:
+			return p, false, err
+		case err != nil:
 			p.Unusable = append(p.Unusable, key.Key)
 			continue
-		case err != nil:
-			return p, false, err
 		}
 		s.addPruned(&p, key, &r, signature)
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
@@ -17,7 +16,8 @@ import (
 type UnusableRecord struct {
 	Key   string
 	Class Class
-	// Err says why: it is damaged, denied, or no key signed it that is trusted for what it says.
+	// Err says why: it is damaged, the storage does not give it, or no key signed it that is trusted
+	// for what it says.
 	Err error
 }
 
@@ -81,10 +81,10 @@ func (s *Store) checkRecord(ctx context.Context, key string) (reason, err error)
 	switch {
 	case IsMissing(err): // removed since it was listed
 		return nil, nil
-	case IsUnusable(err), errors.Is(err, ErrDenied):
-		return err, nil
+	case OfStore(ctx, err) != nil:
+		return nil, err
 	}
-	return nil, err
+	return err, nil
 }
 
 // openRecord reads the signature of a record in one of the folders of documents, and checks that it

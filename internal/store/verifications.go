@@ -159,10 +159,10 @@ func (s *Store) ReadVerifications(ctx context.Context, keys []VerificationKey) (
 			list = append(list, c)
 		case IsMissing(err):
 			// deleted since it was listed
-		case IsUnusable(err):
-			damaged = append(damaged, err)
-		default:
+		case OfStore(ctx, err) != nil:
 			return nil, nil, err
+		default:
+			damaged = append(damaged, err)
 		}
 	}
 	return list, damaged, nil
@@ -218,11 +218,11 @@ func (s *Store) Verified(ctx context.Context, source string) (Signed, SignedVeri
 			continue
 		}
 		e, err := s.GetEnvelope(ctx, key)
-		if IsUnusable(err) || IsMissing(err) {
-			continue
+		if OfStore(ctx, err) != nil {
+			return Signed{}, SignedVerification{}, err
 		}
 		if err != nil {
-			return Signed{}, SignedVerification{}, err
+			continue
 		}
 		list, _, err := s.ReadVerifications(ctx, of)
 		if err != nil {

@@ -2,7 +2,6 @@ package incremental
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,11 +87,8 @@ func (c Chain) LoadParent(ctx context.Context, full bool, now time.Time) (*Paren
 		return p, err
 	}
 	tree, err := c.Store.GetTree(ctx, newest.Tree)
-	if store.IsCorrupt(err) || errors.Is(err, store.ErrNotFound) {
-		return p, nil
-	}
-	if err != nil {
-		return nil, err
+	if err != nil { // a parent that cannot be read is none
+		return p, store.OfStore(ctx, err)
 	}
 	if cached != nil {
 		p.Index, p.Shards, p.Cut = cached.index, cached.shards, cached.cut

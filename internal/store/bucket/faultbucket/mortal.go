@@ -9,8 +9,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// ErrDied is what every call of a Mortal answers after its last one.
-var ErrDied = errors.New("the process died")
+// ErrDied is what every call of a Mortal answers after its last one: it is about all keys.
+var ErrDied error = &bucket.Error{Op: "reach", Class: bucket.ErrUnreachable,
+	Err: errors.New("the process died")}
 
 // Mortal is a bucket as a process sees it that dies at one of its calls: that call has its effect
 // or not, nobody hears its answer, and there is no later one. The same goes for the commits of its
