@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -20,9 +21,12 @@ import (
 // cluster, by a program that fetches credentials, and a store in a folder of a network file system.
 
 // connect reaches the management cluster, over the connections of the last try if that succeeded.
-func (m *mgmtWatch) connect(ctx context.Context) (*kube.Mgmt, error) {
-	if m.asking == nil {
+// began is when the try began that it returns the answer of, or that has none yet: an earlier one
+// that hangs.
+func (m *mgmtWatch) connect(ctx context.Context) (_ *kube.Mgmt, began time.Time, _ error) {
+	if m.asking == nil || m.asking.isOver() { // what ended since says nothing of now
 		was := m.mgmt
+		m.asked = time.Now()
 		m.asking = beginCall(func() (*kube.Mgmt, error) {
 			if was == nil {
 				return kube.Connect(ctx, m.options)
@@ -30,12 +34,9 @@ func (m *mgmtWatch) connect(ctx context.Context) (*kube.Mgmt, error) {
 			return was.Again(ctx)
 		})
 	}
-	mgmt, ended, err := m.asking.wait(ctx)
-	if ended {
-		m.asking = nil
-	}
+	mgmt, _, err := m.asking.wait(ctx)
 	m.mgmt = mgmt
-	return mgmt, err
+	return mgmt, m.asked, err
 }
 
 // confirmed returns those of the Clusters that are lost by their records of this moment as well:

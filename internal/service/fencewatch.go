@@ -88,9 +88,10 @@ type mgmtWatch struct {
 	options kube.Options
 	log     *slog.Logger
 	mgmt    *kube.Mgmt // of the last try; nil when that failed
-	// asking is a try that has not returned yet, and confirming such a read of records, by location.
+	// asking is the last try, which may not have returned yet, and confirming such a read of records, by location.
 	// There is one of each at a time: what hangs must not take more of the process each second.
 	asking     *call[*kube.Mgmt]
+	asked      time.Time // when it began
 	confirming map[string]*call[struct{}]
 	// down is when the last try failed, back when the first one after it did not. Both are zero once
 	// a pass is through with records that were read since.
@@ -129,9 +130,8 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 // last and only pauses, and so does each one until all were read again: what they did not say yet
 // must not wait for what belongs to the first pauses.
 func (m *mgmtWatch) look(ctx context.Context) error {
-	began := time.Now()
 	probe, cancel := context.WithTimeout(ctx, fenceProbe)
-	mgmt, err := m.connect(probe)
+	mgmt, began, err := m.connect(probe)
 	cancel()
 	if ctx.Err() != nil {
 		return ctx.Err()
