@@ -52,6 +52,9 @@ func CheckFile(ctx context.Context, path string) (Report, error) {
 	if err != nil {
 		return r, fmt.Errorf("check catalog: %w", err)
 	}
+	if !info.Mode().IsRegular() {
+		return r, fmt.Errorf("check catalog: %s is no file; name the file of the catalog", path)
+	}
 	if r.Size = info.Size(); r.Size == 0 {
 		r.Problems = []error{&DamagedError{Path: path, Cause: errors.New("the file is empty")}}
 		return r, nil

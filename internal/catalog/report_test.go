@@ -222,3 +222,10 @@ func TestCheckOfAFileThatIsOpenElsewhereNamesTheHolder(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 }
+
+// TestAFolderIsNoDamagedCatalog: the hint about damage says to move the file away.
+func TestAFolderIsNoDamagedCatalog(t *testing.T) {
+	if r, err := CheckFile(t.Context(), t.TempDir()); err == nil || len(r.Problems) > 0 {
+		t.Errorf("problems %v, %v", r.Problems, err)
+	}
+}

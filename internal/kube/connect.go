@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -130,8 +133,8 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if err != nil {
 		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
 	}
-	if len(raw.Contexts) == 0 {
-		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: errors.New("it holds no context")}
+	if err := checkContext(raw, contextName(raw, o.Context)); err != nil {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
 	}
 	cfg, err := loader.ClientConfig()
 	if err != nil {
@@ -173,6 +176,26 @@ func (m *Mgmt) reach(ctx context.Context) error {
 		return &UnreachableError{Name: m.name, Host: m.api.Server, Err: err}
 	}
 	m.kinds = m.opts.KindCache.of(m.uid)
+	return nil
+}
+
+// checkContext says what a kubeconfig lacks for a context, where client-go would ask for variables
+// of the environment, which nothing here reads.
+func checkContext(raw clientcmdapi.Config, name string) error {
+	names := strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+	in := raw.Contexts[name]
+	switch {
+	case names == "":
+		return errors.New("it holds no context")
+	case name == "":
+		return fmt.Errorf("it has no current context; it has %s", names)
+	case in == nil:
+		return fmt.Errorf("it has no context %q; it has %s", name, names)
+	case raw.Clusters[in.Cluster] == nil:
+		return fmt.Errorf("its context %q names cluster %q, which it does not have", name, in.Cluster)
+	case in.AuthInfo != "" && raw.AuthInfos[in.AuthInfo] == nil:
+		return fmt.Errorf("its context %q names user %q, which it does not have", name, in.AuthInfo)
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -62,5 +63,30 @@ func TestAskingAgainOpensNoOtherConnection(t *testing.T) {
 	proxy.Close()
 	if again, err := m.Again(t.Context()); err == nil {
 		t.Errorf("of a proxy that is gone: %s", again.UID())
+	}
+}
+
+// TestAKubeconfigThatLacksSomethingSaysWhat: client-go asks for a variable of the environment.
+func TestAKubeconfigThatLacksSomethingSaysWhat(t *testing.T) {
+	const clusters = `"clusters":[{"name":"a","cluster":{"server":"http://127.0.0.1:1"}}]`
+	for _, tt := range []struct{ text, context, want string }{
+		{`{}`, "", "no context"},
+		{`{"contexts":[{"name":"a","context":{"cluster":"a"}}],` + clusters + `}`, "",
+			"no current context; it has a"},
+		{`{"contexts":[{"name":"a","context":{"cluster":"a"}}],` + clusters + `}`, "b",
+			`no context "b"; it has a`},
+		{`{"contexts":[{"name":"a","context":{"cluster":"z"}}],` + clusters + `}`, "a",
+			`names cluster "z"`},
+		{`{"contexts":[{"name":"a","context":{"cluster":"a","user":"u"}}],` + clusters + `}`, "a",
+			`names user "u"`},
+		{`{"contexts":[{"name":"a","context":{"cluster":"a"}}],` + clusters + `}`, "a", "refused"},
+	} {
+		o := Options{KubeconfigFile: filepath.Join(t.TempDir(), "kubeconfig"), Context: tt.context}
+		if err := os.WriteFile(o.KubeconfigFile, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Connect(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, context %q: %v, want %q", tt.text, tt.context, err, tt.want)
+		}
 	}
 }

@@ -17,6 +17,8 @@ const (
 	HintUnpin         HintKey = "unpin"         // a snapshot is pinned
 	HintSnapshots     HintKey = "snapshots"     // another snapshot has to be named
 	HintObjects       HintKey = "objects"       // another object of a snapshot has to be named
+	HintAnySnapshot   HintKey = "any-snapshot"  // no snapshot holds it
+	HintMgmtName      HintKey = "mgmt-name"     // one of several management clusters has to be named
 	HintFullSnapshot  HintKey = "full-snapshot" // the next snapshot has to write everything
 	HintVerify        HintKey = "verify"        // a verify lists all damage
 	HintStoreURL      HintKey = "store-url"     // the place of the store, or an option of it
@@ -73,7 +75,8 @@ const (
 // HintKeys returns the keys of the hints of errors.
 func HintKeys() []HintKey {
 	return []HintKey{HintKubeconfig, HintCatalogFull, HintNamespace, HintOperation, HintPlan,
-		HintDeleteDamaged, HintUnpin, HintSnapshots, HintObjects, HintFullSnapshot, HintVerify,
+		HintDeleteDamaged, HintUnpin, HintSnapshots, HintObjects, HintAnySnapshot, HintMgmtName,
+		HintFullSnapshot, HintVerify,
 		HintStoreURL, HintPlain, HintNotPlain, HintRecipient, HintIdentity, HintSigningKey,
 		HintTrustedKey, HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget,
 		HintSourceKubeconfig,

@@ -145,21 +145,28 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 	if o.AcceptGaps || o.Damaged {
 		return nil
 	}
+	hint := missingHint
+	if len(pruned.Unusable) > 0 {
+		hint = unsignedHint + hint
+	}
 	for _, m := range o.Missing {
 		if pruned.Explains(m.Source, m.Sequence) {
 			continue
 		}
 		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: snapshot %s, number %d, is known "+
 			"and not there, and no trusted record says that it was removed", m.Source, m.ID, m.Sequence),
-			missingHint)
+			hint)
 	}
 	for _, f := range gaps(o.Store, pruned, present) {
 		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says "+
 			"that they were removed",
-			f.Key.Source, f.Message), missingHint)
+			f.Key.Source, f.Message), hint)
 	}
 	return nil
 }
+
+// unsignedHint begins the hint where records of prunes are there that do not count.
+const unsignedHint = "give the key that signed the records of prunes, which may explain them; "
 
 const missingHint = "search for them in a copy of the store, or among older versions of the " +
 	"bucket; if they are gone for good, accept the gaps once"

@@ -87,7 +87,7 @@ func (f *finding) search(ctx context.Context, source string) error {
 		return f.noIdentity
 	case f.held == 0 && len(f.problems) == 0:
 		return &Error{Reason: ReasonNotFound, Message: "no snapshot holds an object of that kind " +
-			"and name", Hint: "list what a snapshot holds", HintKey: object.HintObjects}
+			"and name", Hint: "list what a snapshot holds", HintKey: object.HintAnySnapshot}
 	}
 	return nil
 }

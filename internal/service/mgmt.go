@@ -215,6 +215,11 @@ func (s *Server) anyMgmt(name string) (kube.Options, error) {
 			return other, nil
 		}
 	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Reason == ReasonAmbiguous {
+		named := *e
+		named.HintKey = object.HintMgmtName
+		err = &named
+	}
 	return o, err
 }
 

@@ -87,6 +87,15 @@ func TestManagementClusterOfARequest(t *testing.T) {
 	}
 }
 
+// TestOneOfSeveralManagementClustersIsNamedAsTheCommandTakesIt: mgmt check has no --source.
+func TestOneOfSeveralManagementClustersIsNamedAsTheCommandTakesIt(t *testing.T) {
+	s := New(Config{Sources: []kube.Options{{Name: "a"}, {Name: "b"}}, Daemon: true})
+	_, err := s.anyMgmt("")
+	if e := FromStatus(err); e.Reason != ReasonAmbiguous || e.HintKey != object.HintMgmtName {
+		t.Errorf("%s, hint key %q", e.Reason, e.HintKey)
+	}
+}
+
 // begin starts an operation that runs until its context ends.
 func begin(t *testing.T, s *Server, kind catalog.Kind) catalog.OperationID {
 	t.Helper()

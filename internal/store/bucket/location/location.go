@@ -27,6 +27,10 @@ func Open(url string) (bucket.Bucket, error) {
 	}
 	scheme, _, found := strings.Cut(url, "://")
 	if !found {
+		if strings.HasPrefix(url, "s3:") { // as restic writes it
+			return nil, &bucket.UsageError{Text: "parse store URL: two slashes missing",
+				Tip: "write s3://bucket/prefix?endpoint=https://host:port; a directory of that name is ./s3:…"}
+		}
 		return directory.Open(url)
 	}
 	open, ok := backends[scheme]
