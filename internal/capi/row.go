@@ -222,6 +222,14 @@ func (r *Row) IsMadeFor(obj map[string]any) bool {
 		func(owner object.GroupKind) bool { return ownedBy(obj, owner) })
 }
 
+// MayHaveMade reports whether obj, which is on the target, may be what such a controller has made:
+// nothing else owns it. A Secret has to have the owner, since anybody may make one without.
+func (r *Row) MayHaveMade(obj map[string]any) bool {
+	meta, _ := obj["metadata"].(map[string]any)
+	owners, _ := meta["ownerReferences"].([]any)
+	return r.IsMadeFor(obj) || len(owners) == 0 && r.GroupKind != Secret
+}
+
 // ownedBy reports whether an object of a kind owns obj.
 func ownedBy(obj map[string]any, kind object.GroupKind) bool {
 	meta, _ := obj["metadata"].(map[string]any)

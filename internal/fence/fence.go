@@ -161,28 +161,28 @@ func (f *Fence) arm(ctx context.Context, clusters []Cluster,
 		return nil
 	}
 	before, err := f.Policy.State(ctx)
-	if err == nil {
-		err = f.Policy.Arm(ctx, clusters)
+	if err != nil {
+		return []object.Finding{PolicyNotArmed("", err)}
 	}
+	errs := []error{f.Policy.Arm(ctx, clusters)} // it may have written the list all the same
 	var off []object.Ref
 	for _, c := range clusters {
-		if err != nil || before.Denies(c.Ref) {
+		if before.Denies(c.Ref) {
 			continue
 		}
-		stay, readErr := stays(c)
-		if readErr != nil {
-			err = readErr
-		} else if !stay {
+		stay, err := stays(c)
+		errs = append(errs, err)
+		if err == nil && !stay {
 			off = append(off, c.Ref)
 		}
 	}
 	if len(off) > 0 {
-		err = errors.Join(err, f.Policy.Disarm(ctx, off))
+		errs = append(errs, f.Policy.Disarm(ctx, off))
 	}
-	if err == nil {
-		return nil
+	if err := errors.Join(errs...); err != nil {
+		return []object.Finding{PolicyNotArmed("", err)}
 	}
-	return []object.Finding{PolicyNotArmed("", err)}
+	return nil
 }
 
 // errOther ends the pause of a Cluster that is not the one that was listed.
@@ -290,7 +290,7 @@ func (f *Fence) pauseOwn(ctx context.Context, nodes []*graph.Node) error {
 	return err
 }
 
-// isPaused reports whether the Cluster of a unit is there, paused by us.
+// isPaused reports whether the Cluster of a unit is there, paused or fenced by us.
 func (f *Fence) isPaused(ctx context.Context, unit string) (is bool, err error) {
 	key, err := object.ParseKey(unit)
 	if err != nil {
@@ -299,7 +299,7 @@ func (f *Fence) isPaused(ctx context.Context, unit string) (is bool, err error) 
 	ref := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: key.Namespace,
 		Name: key.Name}
 	err = f.Pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
-		is = capi.PausedByUs(u.Object)
+		is = capi.PausedByUs(u.Object) || u.GetAnnotations()[capi.AnnotationFenced] != ""
 		return false, nil
 	})
 	if apierrors.IsNotFound(err) {

@@ -43,6 +43,26 @@ func TestAClusterThatIsReleasedWhileItIsArmedComesOffTheList(t *testing.T) {
 	}
 }
 
+// TestAClusterComesOffTheListAlthoughNothingProvesThatItIsOnIt: a webhook refuses the dry run.
+func TestAClusterComesOffTheListAlthoughNothingProvesThatItIsOnIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		stays := m.addCluster("stays", true, fenced(capi.FencedByRecord))
+		released := m.addCluster("released", true, fenced(capi.FencedByRecord))
+		m.addCluster("released", false, nil)
+		m.refuse = func(u *unstructured.Unstructured) error {
+			if u.GetKind() == "Cluster" {
+				return apierrors.NewForbidden(resourceOf(stays.Ref), u.GetName(), errors.New("a webhook"))
+			}
+			return nil
+		}
+		found := m.fence().Arm(t.Context(), []Cluster{stays, released})
+		if listed := m.listed(); len(found) != 1 || len(listed) != 1 || listed["ns.stays"] == "" {
+			t.Errorf("listed %v, findings %v", m.listed(), found)
+		}
+	})
+}
+
 // TestI1WhatAnotherOneOwnsIsDeniedWhereItIsGone: a GitOps tool would create it again, unpaused. A
 // copy that an operation makes at this moment is not denied.
 func TestI1WhatAnotherOneOwnsIsDeniedWhereItIsGone(t *testing.T) {

@@ -62,13 +62,10 @@ func record(s Store, o store.SignedOwner) Record {
 }
 
 // Owners reads all ownership records, by id of the workload cluster, and those of which only the
-// epoch that was seen before is known. A record that is damaged, or that the storage does not give,
-// does not fail it; a store that does not answer does, or that gives none of them, since it may
-// hide any record.
+// epoch that was seen before is known. A record that is damaged does not fail it; a store that does
+// not answer does, since it may hide any record.
 func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 	owners := map[string]Record{}
-	var notGiven error
-	given := false
 	err := s.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
 		switch {
 		case store.IsUnusable(err):
@@ -77,18 +74,13 @@ func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 			if o.Seen > 0 {
 				owners[id] = Record{Seen: o.Seen}
 			}
-		case store.OfStore(ctx, err) != nil:
-			return err
 		case err != nil:
-			owners[id], notGiven = Record{Damaged: err, Seen: o.Seen}, err
+			return err
 		default:
-			owners[id], given = record(s, o), true
+			owners[id] = record(s, o)
 		}
 		return nil
 	})
-	if err == nil && !given {
-		err = notGiven
-	}
 	return owners, err
 }
 

@@ -11,17 +11,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
-	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	s, _ := newRefusingStore(t)
-	return s
-}
-
-// newRefusingStore is a store in a bucket that does not give some keys.
-func newRefusingStore(t *testing.T) (*store.Store, *faultbucket.Refusing) {
 	t.Helper()
 	dir := t.TempDir()
 	if _, err := store.Keygen(dir+"/keys", time.Now()); err != nil {
@@ -32,12 +24,12 @@ func newRefusingStore(t *testing.T) (*store.Store, *faultbucket.Refusing) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := faultbucket.NewRefusing(directory.New(dir + "/store"))
-	s, err := store.Open(t.Context(), store.Options{Bucket: b, Keys: keys, Create: true, Plain: true})
+	s, err := store.Open(t.Context(), store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,
+		Create: true, Plain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, b
+	return s
 }
 
 var (
@@ -225,46 +217,5 @@ func TestMissingRecordIsNamed(t *testing.T) {
 		!strings.HasSuffix(owned.Error(), "workload cluster ns/w is gone, or replaced by one that no "+
 			"trusted key signed") || !strings.HasPrefix(owned.Hint(), "find out who removed it") {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestARecordThatTheStorageDoesNotGiveHidesNoOther: it counts as damaged. Where the storage gives
-// none of them, or does not answer, it is not known to whom the workload clusters belong.
-func TestARecordThatTheStorageDoesNotGiveHidesNoOther(t *testing.T) {
-	write := func(t *testing.T) (*store.Store, *faultbucket.Refusing) {
-		t.Helper()
-		s, b := newRefusingStore(t)
-		for _, id := range []string{"w-1", "w-2"} {
-			if err := Claim(t.Context(), s, Request{WorkloadID: id, Workload: "ns/" + id, From: sideA,
-				To: sideB, Operation: "000000000001"}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return s, b
-	}
-	const first, second = "owners/w-1.json", "owners/w-2.json"
-	for name, with := range faultbucket.Refusals {
-		t.Run(name, func(t *testing.T) {
-			s, b := write(t)
-			b.Refuse(with, first)
-			owners, err := Owners(t.Context(), s)
-			if err != nil || len(owners) != 2 || owners["w-1"].Damaged == nil ||
-				owners["w-2"].By.UID != "uid-b" || !owners["w-2"].Trusted {
-				t.Errorf("owners %+v, %v", owners, err)
-			}
-			b.Refuse(with, second)
-			if owners, err := Owners(t.Context(), s); err == nil {
-				t.Errorf("none is given: owners %+v", owners)
-			}
-		})
-	}
-	for name, with := range faultbucket.Outages {
-		t.Run(name, func(t *testing.T) {
-			s, b := write(t)
-			b.Refuse(with, second)
-			if owners, err := Owners(t.Context(), s); !errors.Is(err, with.Class) {
-				t.Errorf("owners %+v, %v", owners, err)
-			}
-		})
 	}
 }

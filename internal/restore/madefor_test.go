@@ -3,6 +3,7 @@ package restore
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -16,11 +17,15 @@ func TestWhatAControllerMakesForAPausedOwnerIsTakenOver(t *testing.T) {
 	for _, tt := range []struct {
 		name, owner string
 		released    string
+		stranger    bool // made the one on the target
 	}{
 		{"of a pool", `"ownerReferences":[{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2",
-			"kind":"AzureMachinePool","name":"pool"}],`, "one/w two/w"},
+			"kind":"AzureMachinePool","name":"pool"}],`, "one/w two/w", false},
+		{"of a pool, and made by somebody else", `"ownerReferences":[{
+			"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2","kind":"AzureMachinePool",
+			"name":"pool"}],`, "two/w", true},
 		{"of the Cluster", `"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2",
-			"kind":"Cluster","name":"w"}],`, "two/w"},
+			"kind":"Cluster","name":"w"}],`, "two/w", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := newTrial(t, twoTenantsOwning(t, `{"kind":"AzureMachinePool","metadata":{"namespace":"one",
@@ -28,7 +33,7 @@ func TestWhatAControllerMakesForAPausedOwnerIsTakenOver(t *testing.T) {
 				`{"kind":"Secret","metadata":{"namespace":"one","name":"pool-azure-json",`+tt.owner+`
 				"labels":{"cluster.x-k8s.io/cluster-name":"w"}},"data":{"a":"b2xk"}}`),
 				newMemory(t, "target"))
-			if tt.released != "two/w" {
+			if tt.name != "of the Cluster" {
 				secret := x.source.get(t, "Secret/one/pool-azure-json")
 				refs := secret.GetOwnerReferences()
 				refs[0].UID = x.source.get(t, pool).GetUID()
@@ -39,6 +44,10 @@ func TestWhatAControllerMakesForAPausedOwnerIsTakenOver(t *testing.T) {
 				"data": map[string]any{"a": "bmV3"}}}
 			x.target.onCreate = func(u *unstructured.Unstructured) {
 				if refOf(u).String() == pool {
+					if !tt.stranger {
+						made.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: u.GetAPIVersion(),
+							Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID()}})
+					}
 					x.target.put(object.Ref{Kind: "Secret", Namespace: "one", Name: made.GetName()}, made)
 				}
 			}

@@ -326,9 +326,16 @@ func (m *mgmtWatch) protected(ctx context.Context, f *fencing, taken map[string]
 			want[c.Ref] = true
 		}
 	}
+	there := map[object.Ref]string{}
+	for _, c := range f.clusters {
+		there[c.Ref] = c.ID
+	}
 	for _, clusters := range taken {
 		for _, c := range clusters {
-			want[c.Ref] = true
+			// Another workload cluster of that name is not denied: an operator may have made it.
+			if id, is := there[c.Ref]; !is || id == c.ID {
+				want[c.Ref] = true
+			}
 		}
 	}
 	missing := 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/mgmtd/mgmtd/internal/store/keys"
 )
@@ -84,13 +85,22 @@ func (a *ancestry) forget() {
 	a.known = nil
 }
 
-// OfStore returns err when it is about the whole store, so that nothing can be said of what the
-// store has: the run was stopped, or the storage does not answer or has no store. It returns nil
-// when err is about the one key that was read, such as a key that the storage refuses to give, or
-// that the disk cannot read: what anybody may put beside the other keys must not stop all work.
-func OfStore(ctx context.Context, err error) error {
+// fatal returns an error because of which it cannot be said what the store has.
+func fatal(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrStoreMissing) {
 		return err
 	}
 	return nil
+}
+
+// OfStore returns err unless it is about the one key that was read: what is under it is gone,
+// damaged or of another store, or the storage refuses to give it, or the disk cannot read it. What
+// anybody may put beside the other keys must not stop all work; any other error may be about all of
+// them, such as that of a file system whose server is away.
+func OfStore(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil && (IsMissing(err) || IsUnusable(err) ||
+		errors.Is(err, ErrDenied) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL)) {
+		return nil
+	}
+	return err
 }

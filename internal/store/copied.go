@@ -92,7 +92,7 @@ func (s *Store) CopyTraces(ctx context.Context) (string, error) {
 	slices.SortStableFunc(traces, func(a, b bucket.Info) int { return a.Modified.Compare(b.Modified) })
 	for _, i := range traces[:min(mostTraces, len(traces))] {
 		data, err := bucket.ReadAll(ctx, s.bucket, i.Key, maxCopied)
-		if err := OfStore(ctx, err); err != nil {
+		if err := fatal(ctx, err); err != nil {
 			return "", err
 		}
 		id := claimedStore(data)

@@ -169,24 +169,26 @@ func (n *newest) best(accept func(*Signed) bool) *Signed {
 	return best.envelope
 }
 
-// passedOver returns the envelopes that did not count, by key. It returns an error when the storage
-// gives none of those that were listed.
+// passedOver returns the envelopes that did not count, by key. It returns an error when none
+// counts and the storage does not give one of them, which may be the newest.
 func (n *newest) passedOver() ([]PassedOver, error) {
 	var passed []PassedOver
-	unread := len(n.read) > 0
-	var err error
+	var unread error
+	usable := false
 	for _, key := range slices.SortedFunc(maps.Keys(n.read), func(a, b EnvelopeKey) int {
 		return strings.Compare(a.String(), b.String())
 	}) {
 		c := n.read[key]
 		if c.passed != nil {
-			err = c.passed
 			passed = append(passed, PassedOver{Key: key, Err: c.passed})
 		}
-		unread = unread && c.unread
+		usable = usable || c.envelope != nil
+		if c.unread {
+			unread = c.passed
+		}
 	}
-	if unread {
-		return nil, err
+	if unread != nil && !usable {
+		return nil, unread
 	}
 	return passed, nil
 }

@@ -83,7 +83,7 @@ func (w *chainWalk) readCurrent(ctx context.Context) error {
 			if err == nil {
 				w.add(data)
 			}
-			return OfStore(readCtx, err)
+			return fatal(readCtx, err)
 		})
 	}
 	return g.Wait()
@@ -124,7 +124,7 @@ func (w *chainWalk) find(ctx context.Context, at Parent) (found bool, linked []P
 func (w *chainWalk) linksOf(ctx context.Context, sum string) ([]Parent, error) {
 	if w.links == nil {
 		pruned, err := w.store.Pruned(ctx)
-		if err := OfStore(ctx, err); err != nil {
+		if err := fatal(ctx, err); err != nil {
 			return nil, err
 		}
 		w.links = bySHA256(pruned.links[w.source])
@@ -175,7 +175,7 @@ func (w *chainWalk) listChanged(ctx context.Context) error {
 		}
 		return nil
 	})
-	return OfStore(ctx, err)
+	return fatal(ctx, err)
 }
 
 // search reads the older versions of keys until it finds an envelope.

@@ -129,7 +129,7 @@ func (p *proof) read(ctx context.Context, batch []StoredSnapshot) error {
 		g.Go(func() (err error) {
 			documents[i], err = bucket.ReadAll(readCtx, p.options.Bucket, stored.Key.String(),
 				maxEnvelope)
-			return OfStore(readCtx, err)
+			return fatal(readCtx, err)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -158,7 +158,7 @@ func (p *proof) storeOf(ctx context.Context, key EnvelopeKey, data []byte) (stri
 	if err == nil && e.Trust == Trusted || isFormat && format.Trusted {
 		return id, nil
 	}
-	return "", OfStore(ctx, err)
+	return "", fatal(ctx, err)
 }
 
 // store returns the store with an id, as far as reading envelopes goes.
@@ -207,7 +207,7 @@ func (p *proof) searchHidden(ctx context.Context, id string) error {
 		}
 		return err
 	})
-	return OfStore(ctx, err)
+	return fatal(ctx, err)
 }
 
 // contradicts returns a *CorruptError when envelopes that trusted keys signed name other stores
@@ -219,7 +219,7 @@ func (p *proof) contradicts(ctx context.Context, m marker) error {
 	}
 	if v, ok := p.options.Bucket.(bucket.Versioned); ok {
 		versions, err := v.Versions(ctx, markerKey)
-		if err := OfStore(ctx, err); err != nil {
+		if err := fatal(ctx, err); err != nil {
 			return err
 		}
 		if err == nil && len(versions) == 1 {

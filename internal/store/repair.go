@@ -285,11 +285,11 @@ func (s *Store) judgeVersion(ctx context.Context, b bucket.Versioned, key string
 			read = v.Size
 			sum, err = bucket.HashVersion(ctx, b, key, v.ID, most)
 		}
-		return rankOf(err == nil && sum == Key(key).SHA256()), read, OfStore(ctx, err)
+		return rankOf(err == nil && sum == Key(key).SHA256()), read, fatal(ctx, err)
 	}
 	data, err := bucket.ReadVersion(ctx, b, key, v.ID, most)
 	if err != nil {
-		return 0, v.Size, OfStore(ctx, err)
+		return 0, v.Size, fatal(ctx, err)
 	}
 	rank, err = s.judge(ctx, key, data)
 	return rank, v.Size, err
@@ -323,7 +323,7 @@ func (s *Store) judge(ctx context.Context, key string, data []byte) (int64, erro
 			return 0, nil //nolint:nilerr // not the key of an envelope
 		}
 		e, err := s.openProvenHidden(ctx, k, data)
-		return rankOf(err == nil && e.Trust == Trusted), OfStore(ctx, err)
+		return rankOf(err == nil && e.Trust == Trusted), fatal(ctx, err)
 	case record.OwnerFolder:
 		o, err := s.openOwner(key, data, "")
 		if err != nil || o.Trust != Trusted || !s.Vouches(o) {
