@@ -6,12 +6,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// cloudProviders are providers of infrastructure of which a few kinds differ from the contract of
-// Cluster API, or name objects that it does not know. What has no row here goes by the contract.
+// cloudProviders are infrastructure providers. A few of their kinds are paused in another way than
+// the contract of Cluster API says, or name objects that are not part of it. Their other kinds have
+// no row: the rows of the contract (defaults) fit them.
 func cloudProviders() []Project {
 	return []Project{
 		{Name: "KubeVirt (CAPK)", Versions: "0.11", Rows: kubevirtRows(),
-			ByHand: "Its controllers do not heed the pause of a Cluster. Scale capk-controller-manager " +
+			ByHand: "Its controllers do not honour the pause of a Cluster. Scale capk-controller-manager " +
 				"to zero on the target until the release, and on the source for the whole of a move. " +
 				"Virtual machines that run on the management cluster itself are neither captured nor " +
 				"moved: without them, the target makes new ones."},

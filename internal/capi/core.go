@@ -26,8 +26,8 @@ func coreRows() []Row {
 			// write a token that is valid for minutes (cluster-api-provider-aws v2,
 			// pkg/cloud/services/eks/config.go).
 			{Path: "data", NameSuffix: "-kubeconfig"},
-			// AzureMachinePools heed no pause of their Cluster for it (cluster-api-provider-azure v1.26,
-			// controllers/azurejson_machinepool_controller.go).
+			// The controller of AzureMachinePools writes it while their Cluster is paused
+			// (cluster-api-provider-azure v1.26, controllers/azurejson_machinepool_controller.go).
 			{Path: "data", NameSuffix: "-azure-json"},
 		}, MadeFor: []object.GroupKind{infraKind("AzureMachinePool")}},
 		{GroupKind: ConfigMap, Source: kubeTypes, Pause: PauseNone},

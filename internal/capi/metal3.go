@@ -53,7 +53,8 @@ func metal3Rows() []Row {
 	machines[0].Source += "; baremetal/metal3machine_manager.go (the annotation)"
 	machines[0].Refs = append(machines[0].Refs, Reference{
 		Path: "metadata.annotations[metal3.io/BareMetalHost]", To: bareMetalHost, Qualified: true})
-	// A copy without its phase would begin anew, and power its host off.
+	// Its controller starts a copy whose status has no phase from the beginning: it powers the host
+	// off.
 	remediation := withTemplate(row, infraKind("Metal3Remediation"))
 	remediation[0].IgnoresPause = true
 	remediation[0].Source = "cluster-api-provider-metal3 v1.13.2, " +

@@ -48,7 +48,8 @@ clusterctl and the Cluster API operator install it.
 | ` + "`none`" + ` | nothing works on it in a way that could do harm |
 | ` + "`never`" + ` | it must be at work on both sides |
 | ` + "`unknown`" + ` | no pause is known: it is created after the release, and a move is refused (` + "`--force pause-unknown`" + `) |
-| ignored | its controllers heed no pause: plans are blocked until they are stopped (` + "`--force pause-ignored`" + `) |
+| ignored | its controllers do not honour a pause: plans are blocked until an operator has stopped them (` +
+	"`--force pause-ignored`" + `) |
 | ` + "`unsupported`" + ` | there is no pause, or none that is safe to set: its workload cluster is blocked |
 `
 

@@ -31,8 +31,8 @@ type Row struct {
 	// honour the switch of an object, which then counts as one that cannot be paused. Empty when
 	// there is none.
 	PauseNeeds string
-	// IgnoresPause: its controllers heed no pause, although those of its kind should. Nobody else than
-	// the operator can stop them.
+	// IgnoresPause: its controllers work on paused objects, too, although the contract of Cluster API
+	// forbids that. The operator has to stop them.
 	IgnoresPause bool
 	// StatusWhilePaused: its controllers write the status of a paused object, too, so that it is no
 	// difference between two objects.

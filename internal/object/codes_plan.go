@@ -257,8 +257,9 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodePauseIgnored, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
-			Meaning: "The controllers of this kind heed no pause. They would work on the copy before its " +
-				"workload cluster is released; during a move both management clusters would work on it.",
+			Meaning: "The controllers of this kind do not honour a pause. They would work on the copy " +
+				"before its workload cluster is released; during a move both management clusters would " +
+				"work on it.",
 			Next: "Stop the controllers, as the hint and docs/providers.md say.",
 		},
 		{

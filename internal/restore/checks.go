@@ -335,8 +335,9 @@ func checkUnits(_ context.Context, p *planner) error {
 				Hint: cmp.Or(row.ByHand, "restore its unit by hand, or leave it out")})
 		case row.IgnoresPause:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseIgnored,
-				Message: "its controllers heed no pause: they would work on the copy before the release",
-				Hint:    cmp.Or(row.ByHand, "stop its controllers until the release")})
+				Message: "its controllers do not honour a pause: they would work on the copy before the " +
+					"release",
+				Hint: cmp.Or(row.ByHand, "stop its controllers until the release")})
 		case !pause.Late() && !pause.Passive() && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +

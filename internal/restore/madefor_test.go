@@ -17,7 +17,7 @@ func TestWhatAControllerMakesForAPausedOwnerIsTakenOver(t *testing.T) {
 	for _, tt := range []struct {
 		name, owner string
 		released    string
-		stranger    bool // made the one on the target
+		byOther     bool // somebody else has made the object on the target
 	}{
 		{"of a pool", `"ownerReferences":[{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2",
 			"kind":"AzureMachinePool","name":"pool"}],`, "one/w two/w", false},
@@ -44,7 +44,7 @@ func TestWhatAControllerMakesForAPausedOwnerIsTakenOver(t *testing.T) {
 				"data": map[string]any{"a": "bmV3"}}}
 			x.target.onCreate = func(u *unstructured.Unstructured) {
 				if refOf(u).String() == pool {
-					if !tt.stranger {
+					if !tt.byOther {
 						made.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: u.GetAPIVersion(),
 							Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID()}})
 					}

@@ -229,7 +229,8 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 		if err := r.checkOurs(o.Ref, live); err != nil && r.createdCluster(unit) &&
 			(row.BoundToCluster || row.IsMadeFor(body.Object) && row.MayHaveMade(live.Object)) {
 			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
-			// there, and knows nothing of what was applied before.
+			// there, and knows nothing of what was applied before. Some controllers make objects for
+			// an owner that is paused.
 			if err := r.Journal.Alive(ctx); err != nil { // after the read, as in change
 				return nil, err
 			}

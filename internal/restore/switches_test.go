@@ -113,9 +113,9 @@ func TestWhatCannotBePausedBlocksItsUnitAndSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestControllersThatHeedNoPauseBlockAPlan until the operator says that they are stopped. The copy
+// TestControllersThatIgnoreAPauseBlockAPlan until the operator says that they are stopped. The copy
 // comes with the others then, before the release.
-func TestControllersThatHeedNoPauseBlockAPlan(t *testing.T) {
+func TestControllersThatIgnoreAPauseBlockAPlan(t *testing.T) {
 	x := newTrial(t, newMemory(t, "source", needsNamespace, `{"kind":"Cluster","metadata":{
 		"namespace":"n","name":"w"},"spec":{"infrastructureRef":{"apiGroup":
 		"infrastructure.cluster.x-k8s.io","kind":"KubevirtCluster","name":"w"}}}`,

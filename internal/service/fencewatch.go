@@ -88,9 +88,8 @@ type mgmtWatch struct {
 	options kube.Options
 	log     *slog.Logger
 	mgmt    *kube.Mgmt // of the last try; nil when that failed
-	// asking is the last try, which may not have returned yet, and confirming such a read of records,
-	// by location.
-	// There is one of each at a time: what hangs must not take more of the process each second.
+	// asking is the last try, and confirming the last read of records, by location. One that hangs is
+	// not begun a second time: each would take another thread of the process.
 	asking     *call[*kube.Mgmt]
 	asked      time.Time // when it began
 	confirming map[string]*call[struct{}]

@@ -96,7 +96,7 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 			}
 			if row.IgnoresPause {
 				f.Code, f.Message, f.Hint = object.CodePauseIgnored, "the controllers of "+kind.String()+
-					" heed no pause", cmp.Or(row.ByHand, "stop them for the time of a move or a restore")
+					" do not honour a pause", cmp.Or(row.ByHand, "stop them for the time of a move or a restore")
 			}
 			k.add(f)
 			return nil

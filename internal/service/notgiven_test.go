@@ -196,12 +196,12 @@ func TestARestorePlanIsMadeBesideEnvelopesThatTheStorageDoesNotGive(t *testing.T
 // TestARebuildGoesOnPastRecordsOfOperationsThatItCannotRead: somebody wrote one whose key nobody
 // trusts, and the storage does not give another one.
 func TestARebuildGoesOnPastRecordsOfOperationsThatItCannotRead(t *testing.T) {
-	m, stranger := newMirroredHosts(t), newMirroredHosts(t)
+	m, untrustedHost := newMirroredHosts(t), newMirroredHosts(t)
 	a, c, _ := m.host()
 	first, refused := m.failedRun(a, c), m.failedRun(a, c)
-	stranger.location.Store.URL = m.location.Store.URL
-	s, theirs, _ := stranger.host()
-	untrusted := stranger.failedRun(s, theirs)
+	untrustedHost.location.Store.URL = m.location.Store.URL
+	s, theirs, _ := untrustedHost.host()
+	untrusted := untrustedHost.failedRun(s, theirs)
 	last := m.failedRun(a, c)
 	b, other, _ := m.host()
 	refuse := func(with bucket.Error, keys ...string) {

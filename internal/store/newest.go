@@ -87,6 +87,7 @@ type candidate struct {
 	envelope *Signed // nil: passed over, or not accepted
 	received time.Time
 	passed   error
+	read     bool // it is trusted, accepted or not
 	unread   bool // passed is not about what is stored: the storage does not give it
 }
 
@@ -146,7 +147,7 @@ func (n *newest) readOne(ctx context.Context, stored StoredSnapshot) (candidate,
 		c.passed = e.Untrusted(e.Key().String())
 	default:
 		e.Received = stored.Modified
-		c.envelope, c.passed = &e, e.Overwritten
+		c.envelope, c.passed, c.read = &e, e.Overwritten, true
 	}
 	return c, nil
 }
@@ -170,7 +171,7 @@ func (n *newest) best(accept func(*Signed) bool) *Signed {
 }
 
 // passedOver returns the envelopes that did not count, by key. It returns an error when none
-// counts and the storage does not give one of them, which may be the newest.
+// was read and the storage does not give one of them, which may be the newest.
 func (n *newest) passedOver() ([]PassedOver, error) {
 	var passed []PassedOver
 	var unread error
@@ -182,7 +183,7 @@ func (n *newest) passedOver() ([]PassedOver, error) {
 		if c.passed != nil {
 			passed = append(passed, PassedOver{Key: key, Err: c.passed})
 		}
-		usable = usable || c.envelope != nil
+		usable = usable || c.read
 		if c.unread {
 			unread = c.passed
 		}

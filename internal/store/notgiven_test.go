@@ -138,6 +138,13 @@ func TestTheNewestSnapshotIsFoundBesideOneThatTheStorageDoesNotGive(t *testing.T
 			passed[0].Key != bad.Key() || passed[0].Err == nil) {
 			t.Errorf("newest %v, passed over %v", newest, passed)
 		}
+		// The first snapshot of another scope is taken.
+		newest, _, err = s.Newest(t.Context(), testSource, Which{
+			Accept: func(*Signed) bool { return false }})
+		wantOutage(t, err, with, ofStore)
+		if newest != nil {
+			t.Errorf("newest %v, and none is accepted", newest)
+		}
 		scopes, passed, err := s.NewestOfScopes(t.Context(), testSource)
 		wantOutage(t, err, with, ofStore)
 		if !ofStore && (len(scopes) != 1 || len(passed) != 1) {
